@@ -1,0 +1,34 @@
+"""The nouns of the program: tables, traces, runs, devices, reports. Imports nothing of ours."""
+
+from advisor.model.devices import Device
+from advisor.model.report import Breakdown, Evidence, Finding, Fix, Location, Report, RuleOutcome, Saving
+from advisor.model.run import Capture, InputError, Notice, Options, Run, Trace
+from advisor.model.schema import TABLES, CopyKind, MemoryKind, MemorySource, RangeKind, SyncKind, ThrottleReason
+from advisor.model.tables import Strings, Table
+
+__all__ = [
+    "TABLES",
+    "Breakdown",
+    "Capture",
+    "CopyKind",
+    "Device",
+    "Evidence",
+    "Finding",
+    "Fix",
+    "InputError",
+    "Location",
+    "MemoryKind",
+    "MemorySource",
+    "Notice",
+    "Options",
+    "RangeKind",
+    "Report",
+    "RuleOutcome",
+    "Run",
+    "Saving",
+    "Strings",
+    "SyncKind",
+    "Table",
+    "ThrottleReason",
+    "Trace",
+]

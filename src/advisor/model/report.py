@@ -1,0 +1,190 @@
+"""The result: findings with savings and fixes. `Report.to_dict` is the contract of `--format json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from advisor.model.run import Notice
+
+Basis = Literal["replay", "bound", "none"]
+Severity = Literal["high", "medium", "low", "info"]
+Confidence = Literal["high", "medium", "low"]
+Outcome = Literal["found", "clean", "not-applicable", "error"]
+
+SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What one steady step would take less, in nanoseconds, and how that was found."""
+
+    low_ns: int
+    expected_ns: int
+    high_ns: int
+    basis: Basis
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low_ns <= self.expected_ns <= self.high_ns:
+            raise ValueError(f"a saving needs 0 <= low <= expected <= high, got {self}")
+
+    def to_dict(self, step_ns: int) -> dict[str, Any]:
+        return {
+            "low_ns": self.low_ns,
+            "expected_ns": self.expected_ns,
+            "high_ns": self.high_ns,
+            "low_frac": fraction(self.low_ns, step_ns),
+            "expected_frac": fraction(self.expected_ns, step_ns),
+            "high_frac": fraction(self.high_ns, step_ns),
+            "basis": self.basis,
+        }
+
+
+NO_SAVING: dict[str, Any] = {
+    **dict.fromkeys(("low_ns", "expected_ns", "high_ns", "low_frac", "expected_frac", "high_frac")),
+    "basis": "none",
+}
+
+
+def fraction(part: int, whole: int) -> float | None:
+    return round(part / whole, 6) if whole > 0 else None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A small table that shows what was seen. Column names end in _ns, _bytes, _frac where they carry that unit."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[Any]]
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in the user's source. `share`: how much of the finding's evidence comes from here, 0..1."""
+
+    file: str
+    line: int | None = None
+    function: str | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One way out, with a snippet whose placeholders are filled."""
+
+    id: str
+    title: str
+    framework: str
+    language: str
+    snippet: str
+    safety: str
+    effort: str
+    caveats: list[str] = field(default_factory=list)
+    references: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Finding:
+    """Something that holds the run back."""
+
+    rule: str
+    family: str
+    title: str
+    severity: Severity
+    confidence: Confidence
+    saving: Saving | None = None
+    scope: dict[str, list[Any]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    evidence: list[Evidence] = field(default_factory=list)
+    locations: list[Location] = field(default_factory=list)
+    fixes: list[Fix] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
+    alternative_to: str | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class RuleOutcome:
+    """What became of one selected rule. `capture` is the command that would unlock a rule that could not judge."""
+
+    id: str
+    outcome: Outcome
+    reason: str | None = None
+    capture: str | None = None
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Where the steady step of one GPU goes. The parts (compute, exposed_*, idle) add up to step_ns."""
+
+    rank: int | None
+    device: int
+    step_ns: int
+    busy_ns: int
+    compute_ns: int
+    exposed_communication_ns: int
+    exposed_communication_wait_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+    idle_by_cause: dict[str, int]
+
+
+@dataclass
+class Report:
+    """All that is known after the rules ran. `run` is the contract's "run" object, already plain data.
+
+    `extra` holds further top-level keys for people and programs (good news, throughput); the contract allows more keys.
+    """
+
+    version: str
+    run: dict[str, Any]
+    step_ns: int | None
+    breakdown: list[Breakdown] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    combined: Saving | None = None
+    rules: list[RuleOutcome] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data exactly as docs/report-json.md says: no NaN, absent values None."""
+        step = self.step_ns or 0
+        combined = self.combined.to_dict(step) if self.combined else dict(NO_SAVING)
+        return {
+            "schema": "advisor.report/1",
+            "advisor_version": self.version,
+            "run": self.run,
+            "breakdown": [dict(vars(part)) for part in self.breakdown],
+            "findings": [_finding(finding, step) for finding in self.findings],
+            "combined_saving": {key: combined[key] for key in ("low_frac", "expected_frac", "high_frac")},
+            "rules": [_outcome(rule) for rule in self.rules],
+            "notices": [dict(vars(notice)) for notice in self.notices],
+            **self.extra,
+        }
+
+
+def _outcome(rule: RuleOutcome) -> dict[str, Any]:
+    return {key: value for key, value in vars(rule).items() if value is not None}
+
+
+def _finding(finding: Finding, step_ns: int) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "rule": finding.rule,
+        "family": finding.family,
+        "severity": finding.severity,
+        "confidence": finding.confidence,
+        "title": finding.title,
+        "saving": finding.saving.to_dict(step_ns) if finding.saving else dict(NO_SAVING),
+        "scope": finding.scope,
+        "facts": finding.facts,
+        "evidence": [dict(vars(table)) for table in finding.evidence],
+        "locations": [dict(vars(place)) for place in finding.locations],
+        "fixes": [dict(vars(fix)) for fix in finding.fixes],
+        "caveats": finding.caveats,
+        "fingerprint": finding.fingerprint,
+    }
+    if finding.alternative_to:
+        document["alternative_to"] = finding.alternative_to
+    return document
