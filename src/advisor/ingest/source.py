@@ -1,0 +1,214 @@
+"""A file, or a member of an archive, as readers see it: decompressed, read-only, with its damage noted instead of raised."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from isal import isal_zlib
+
+from advisor.model import InputError
+
+GZIP_MAGIC = b"\x1f\x8b"
+_READ = 1 << 18  # compressed bytes a step
+_WRITE = 1 << 20  # most decompressed bytes a step: a bomb costs time, never memory
+_SPARE = 1 << 29  # bytes of disk left free when a file is unpacked
+
+
+class GunzipStream(io.RawIOBase):
+    """Decompresses gzip of one or several members. A cut or damaged stream ends early and sets `damage`."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._inflate = isal_zlib.decompressobj(wbits=31)
+        self._out = memoryview(b"")
+        self._pending = b""
+        self._members = 0
+        self._done = False
+        self.damage: str | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        while not self._out and not self._done:
+            self._step()
+        n = min(len(buffer), len(self._out))
+        buffer[:n] = self._out[:n]
+        self._out = self._out[n:]
+        return n
+
+    def _step(self) -> None:
+        if not self._pending:
+            self._pending = self._raw.read(_READ)
+            if not self._pending:
+                self._done = True
+                if not self._inflate.eof:
+                    self.damage = "the gzip stream is cut short"
+                return
+        if self._inflate.eof:  # another member, or padding after the last one
+            self._pending = self._pending.lstrip(b"\0")
+            if not self._pending:
+                return
+            if not GZIP_MAGIC.startswith(self._pending[:2]):
+                self._done = True
+                return
+            self._inflate = isal_zlib.decompressobj(wbits=31)
+        try:
+            self._out = memoryview(self._inflate.decompress(self._pending, _WRITE))
+        except (isal_zlib.error, EOFError, ValueError):
+            self._done, self.damage = True, "the gzip stream is damaged"
+            return
+        self._pending = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Counted(io.RawIOBase):
+    """Passes reads on and tells `advance` how many bytes went by."""
+
+    def __init__(self, raw: BinaryIO, advance: Callable[[int], None]) -> None:
+        self._raw, self._advance = raw, advance
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        data = self._raw.read(len(buffer))
+        buffer[: len(data)] = data
+        self._advance(len(data))
+        return len(data)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class Source:
+    """One thing to read. `path` is how it is called in messages and reports; `member` its name inside a tar archive."""
+
+    def __init__(self, file: Path, member: str | None = None, advance: Callable[[int], None] | None = None) -> None:
+        self.file = file
+        self.member = member
+        self.path = f"{file}::{member}" if member else str(file)
+        self.advance: Callable[[int], None] = advance or (lambda n: None)
+        self.damage: str | None = None
+        self._unpacked: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"<Source {self.path}>"
+
+    @property
+    def name(self) -> str:
+        """Last component of the path."""
+        return Path(self.member or self.file).name
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """The decompressed bytes, as a buffered stream. `damage` is set when the stream ended before its end.
+
+        Raises InputError if the file cannot be opened.
+        """
+        try:
+            raw: BinaryIO = self._open_raw()
+        except (OSError, tarfile.TarError, EOFError, KeyError, ValueError) as error:
+            raise InputError(f"cannot be opened: {_reason(error)}") from error
+        stream = None
+        try:
+            head = raw.peek(2)[:2] if isinstance(raw, io.BufferedReader) else b""
+            if head == GZIP_MAGIC:
+                stream = GunzipStream(raw)
+                yield io.BufferedReader(stream, 1 << 18)
+            else:
+                yield raw
+        except (OSError, tarfile.TarError, EOFError) as error:
+            raise InputError(f"cannot be read: {_reason(error)}") from error
+        finally:
+            if stream is not None and stream.damage:
+                self.damage = stream.damage
+            raw.close()
+
+    def _open_raw(self) -> BinaryIO:
+        if self.member is None:
+            if not self.file.is_file():  # a pipe or device would never end
+                raise OSError("not a regular file" if self.file.exists() else "no such file")
+            return io.BufferedReader(_Counted(open(self.file, "rb"), self.advance), 1 << 18)
+        archive = tarfile.open(self.file)  # noqa: SIM115 (lives as long as the member)
+        inner = archive.extractfile(self.member)
+        if inner is None:
+            archive.close()
+            raise OSError("not a regular file in its archive")
+        return io.BufferedReader(_Counted(inner, self.advance), 1 << 18)  # type: ignore[arg-type]
+
+    def head(self, size: int = 1 << 16) -> bytes:
+        """The first decompressed bytes."""
+        advance, self.advance = self.advance, lambda n: None
+        try:
+            with self.open() as stream:
+                parts, left = [], size
+                while left and (part := stream.read(left)):
+                    parts.append(part)
+                    left -= len(part)
+                return b"".join(parts)
+        finally:
+            self.advance = advance
+
+    def local_file(self) -> Path:
+        """A file on disk with the decompressed content: the user's own when it is plain, else a temporary copy.
+
+        The copy is removed when the process ends. Raises InputError when there is no room for it.
+        """
+        if self._unpacked is not None:
+            return self._unpacked
+        if self.member is None:
+            try:
+                with open(self.file, "rb") as plain:
+                    compressed = plain.read(2) == GZIP_MAGIC
+            except OSError as error:
+                raise InputError(f"cannot be opened: {_reason(error)}") from error
+            if not compressed:
+                self._unpacked = self.file
+                return self.file
+        folder = temporary_folder()
+        target = folder / f"{len(os.listdir(folder))}-{self.name.removesuffix('.gz')}"
+        with self.open() as stream, open(target, "xb") as out:
+            written = 0
+            while part := stream.read(1 << 20):
+                if written % (1 << 26) == 0 and shutil.disk_usage(folder).free < _SPARE:
+                    out.close()
+                    target.unlink()
+                    raise InputError(f"no room to unpack it below {folder.parent}; set TMPDIR to a larger disk")
+                out.write(part)
+                written += len(part)
+        self._unpacked = target
+        return target
+
+
+_temporary: tempfile.TemporaryDirectory[str] | None = None
+
+
+def temporary_folder() -> Path:
+    """A folder of this process, removed when it ends."""
+    global _temporary
+    if _temporary is None:
+        _temporary = tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
+        atexit.register(_temporary.cleanup)
+    return Path(_temporary.name)
+
+
+def _reason(error: BaseException) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.strip().splitlines()[0].lower() if text.strip() else type(error).__name__
+
+
+__all__ = ["GZIP_MAGIC", "GunzipStream", "Source", "temporary_folder"]
