@@ -8,6 +8,7 @@ import os
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,7 +65,7 @@ class GunzipStream(io.RawIOBase):
             self._inflate = isal_zlib.decompressobj(wbits=31)
         try:
             self._out = memoryview(self._inflate.decompress(self._pending, _WRITE))
-        except (isal_zlib.error, EOFError, ValueError):
+        except (isal_zlib.error, EOFError, ValueError):  # type: ignore[misc]
             self._done, self.damage = True, "the gzip stream is damaged"
             return
         self._pending = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
@@ -121,7 +122,7 @@ class Source:
         """
         try:
             raw: BinaryIO = self._open_raw()
-        except (OSError, tarfile.TarError, EOFError, KeyError, ValueError) as error:
+        except (OSError, tarfile.TarError, EOFError, KeyError, ValueError, zlib.error) as error:
             raise InputError(f"cannot be opened: {_reason(error)}") from error
         stream = None
         try:
@@ -131,7 +132,7 @@ class Source:
                 yield io.BufferedReader(stream, 1 << 18)
             else:
                 yield raw
-        except (OSError, tarfile.TarError, EOFError) as error:
+        except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
             raise InputError(f"cannot be read: {_reason(error)}") from error
         finally:
             if stream is not None and stream.damage:
