@@ -1,5 +1,116 @@
-"""The command line: one module a command; argument handling and exit codes only."""
+"""The command line: one module a command; argument handling and exit codes only.
+
+A command is loaded when it is called, so that `advisor --help` answers at once: this module imports nothing but click.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from advisor import __version__
+
+# name -> ("module:attribute", one line for `advisor --help`). The only place where a command is registered.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "analyze": ("advisor.cli.analyze:command", "Find what holds a training run back and print ranked fixes."),
+    "info": ("advisor.cli.info:command", "Say what recordings hold, without judging them."),
+    "rules": ("advisor.cli.rules:command", "List the rules and what each needs in the input."),
+    "explain": ("advisor.cli.explain:command", "Explain one rule: what it looks for, why it matters, how to mend it."),
+}
+
+EXAMPLES = """\b
+Examples:
+  advisor analyze trace.json.gz
+  advisor analyze traces/ smi.csv --format json
+  advisor analyze "rank*.json.gz" --fail-on high
+  advisor info report.sqlite
+
+\b
+Exit status: 0 done; 1 a condition given by the user was met (--fail-on);
+2 wrong usage, or no input could be read; 130 interrupted.
+"""
 
 
-def main() -> None:
-    raise SystemExit("not built yet")
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        if not any(option.name == "no_color" for option in command.params):
+            command.params.append(_no_color_option())
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])
+
+
+def _set_no_color(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    if value or os.environ.get("NO_COLOR"):
+        ctx.color = False
+        if ctx.parent is not None:
+            ctx.parent.color = False
+
+
+def _no_color_option() -> click.Option:
+    return click.Option(
+        ["--no-color"],
+        is_flag=True,
+        expose_value=False,
+        callback=_set_no_color,
+        help="Print without colour, as the environment variable NO_COLOR does.",
+    )
+
+
+@click.command(
+    cls=LazyGroup,
+    epilog=EXAMPLES,
+    params=[_no_color_option()],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(__version__, prog_name="advisor", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Read profiles of neural-network training on GPUs, find what holds the run back, and print ranked fixes.
+
+    PATHs are torch.profiler traces (.json, .json.gz), Nsight Systems exports (.sqlite), nvidia-smi logs, folders of them,
+    archives of ranks (.tar, .tar.gz) or quoted patterns. Files are told apart by content; their names do not matter.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the `advisor` program. Always leaves by SystemExit, never with a traceback."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        result: Any = cli.main(args=arguments, prog_name="advisor", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2  # 1 is kept for --fail-on
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except BrokenPipeError:
+        # The reader of our output left. Python flushes stdout once more at exit: give it a place to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if os.environ.get("ADVISOR_DEBUG"):
+            raise
+        from advisor.cli.console import fail
+
+        return fail(error)
+    return result if isinstance(result, int) else 0

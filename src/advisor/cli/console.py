@@ -1,0 +1,126 @@
+"""What all commands share: messages and progress on standard error, results on standard output, exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from advisor.model import Options, Run
+
+NOTHING_READ = 2
+INTERNAL_ERROR = 70  # sysexits.h: EX_SOFTWARE
+
+_PROGRESS_AFTER = 1.0  # seconds: what is done by then needs no bar
+
+
+def one_line(text: str) -> str:
+    """`text` on one line and without control characters, which a file name may hold."""
+    return "".join(c if c.isprintable() else " " for c in text).strip()
+
+
+def message(text: str) -> None:
+    """One line on standard error."""
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(one_line(text), err=True)
+
+
+def problem(path: str, reason: str) -> None:
+    """The one line about an input that cannot be used."""
+    message(f"error: {path}: {reason}")
+
+
+def fail(error: BaseException) -> int:
+    """Say in one line why the command ended; returns the exit status."""
+    from advisor.model import InputError
+
+    if isinstance(error, InputError):
+        message(f"error: {error}")
+        return NOTHING_READ
+    if isinstance(error, MemoryError):
+        message("error: not enough memory; give fewer or shorter recordings")
+        return NOTHING_READ
+    if isinstance(error, OSError):
+        message(f"error: {error.filename or 'output'}: {error.strerror or error}")
+        return NOTHING_READ
+    message(f"error: internal error ({type(error).__name__}: {error}); ADVISOR_DEBUG=1 shows where")
+    return INTERNAL_ERROR
+
+
+def color() -> bool:
+    """True if standard output may carry colour: a terminal, and neither --no-color nor NO_COLOR."""
+    ctx = click.get_current_context(silent=True)
+    return sys.stdout.isatty() and not (ctx is not None and ctx.color is False)
+
+
+def write(text: str, output: str | Path | None = None) -> None:
+    """`text` to the file `output`, else to standard output. Ends with exactly one newline."""
+    text = text.rstrip("\n") + "\n"
+    if output is None or str(output) == "-":
+        click.echo(text, nl=False, color=color() or None)
+    else:
+        Path(output).write_text(text, encoding="utf-8")
+
+
+def load(paths: Sequence[str], options: Options | None = None) -> Run:
+    """`advisor.load` with a progress bar, and one line on standard error for each input that cannot be used.
+
+    Leaves the command with status 2 if no input could be read.
+    """
+    from advisor import ingest
+
+    problems: list[tuple[str, str]] = []
+    try:
+        with progress() as advance:
+            return ingest.load(paths, options, advance, lambda path, reason: problems.append((path, reason)))
+    except ingest.NothingRead as nothing:
+        raise click.exceptions.Exit(NOTHING_READ) from nothing
+    finally:
+        for path, reason in problems:
+            problem(path, reason)
+
+
+@contextlib.contextmanager
+def progress(what: str = "Reading") -> Iterator[Callable[[int, int], None]]:
+    """Yields advance(done, total), in bytes. A bar appears on a terminal's standard error once a second has passed."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    begin, bar, task = time.monotonic(), None, None
+
+    def advance(done: int, total: int) -> None:
+        nonlocal bar, task
+        if bar is None:
+            if time.monotonic() - begin < _PROGRESS_AFTER:
+                return
+            bar, task = _bar(what, total)
+            bar.start()
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _bar(what: str, total: int) -> tuple[Any, Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    ctx = click.get_current_context(silent=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, no_color=ctx is not None and ctx.color is False),
+        transient=True,
+    )
+    return bar, bar.add_task(what, total=total)
