@@ -5,14 +5,14 @@ from __future__ import annotations
 import atexit
 import io
 import os
+import re
 import shutil
-import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from isal import isal_zlib
 
@@ -22,12 +22,14 @@ GZIP_MAGIC = b"\x1f\x8b"
 _READ = 1 << 18  # compressed bytes a step
 _WRITE = 1 << 20  # most decompressed bytes a step: a bomb costs time, never memory
 _SPARE = 1 << 29  # bytes of disk left free when a file is unpacked
+_RATIO = 200  # a file that unpacks to more times its size, and to more than _HARMLESS bytes, is no recording
+_HARMLESS = 1 << 30
 
 
 class GunzipStream(io.RawIOBase):
     """Decompresses gzip of one or several members. A cut or damaged stream ends early and sets `damage`."""
 
-    def __init__(self, raw: BinaryIO) -> None:
+    def __init__(self, raw: io.BufferedReader) -> None:
         self._raw = raw
         self._inflate = isal_zlib.decompressobj(wbits=31)
         self._out = memoryview(b"")
@@ -78,30 +80,59 @@ class GunzipStream(io.RawIOBase):
 class _Counted(io.RawIOBase):
     """Passes reads on and tells `advance` how many bytes went by."""
 
-    def __init__(self, raw: BinaryIO, advance: Callable[[int], None]) -> None:
+    def __init__(self, raw: io.RawIOBase, advance: Callable[[int], None]) -> None:
         self._raw, self._advance = raw, advance
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        data = self._raw.read(len(buffer))
-        buffer[: len(data)] = data
-        self._advance(len(data))
-        return len(data)
+        n = self._raw.readinto(buffer) or 0
+        self._advance(n)
+        return n
 
     def close(self) -> None:
         self._raw.close()
         super().close()
 
 
-class Source:
-    """One thing to read. `path` is how it is called in messages and reports; `member` its name inside a tar archive."""
+class _Span(io.RawIOBase):
+    """`size` bytes of a file from `offset` on."""
 
-    def __init__(self, file: Path, member: str | None = None, advance: Callable[[int], None] | None = None) -> None:
+    def __init__(self, file: Path, offset: int, size: int) -> None:
+        self._raw, self._left = open(file, "rb", buffering=0), size  # noqa: SIM115 (closed by close)
+        self._raw.seek(offset)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        n = self._raw.readinto(memoryview(buffer)[: self._left]) or 0
+        self._left -= n
+        return n
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+@dataclass(frozen=True)
+class Member:
+    """A regular file inside a tar archive: its name there, and where its bytes lie in the plain tar file `tar` on disk."""
+
+    name: str
+    tar: Path
+    offset: int
+    size: int
+
+
+class Source:
+    """One thing to read: a file, or a member of the archive `file`. `path` is how it is called in messages and reports."""
+
+    def __init__(self, file: Path, member: Member | None = None, advance: Callable[[int], None] | None = None) -> None:
         self.file = file
         self.member = member
-        self.path = f"{file}::{member}" if member else str(file)
+        self.path = f"{file}::{member.name}" if member else str(file)
         self.advance: Callable[[int], None] = advance or (lambda n: None)
         self.damage: str | None = None
         self._unpacked: Path | None = None
@@ -112,44 +143,45 @@ class Source:
     @property
     def name(self) -> str:
         """Last component of the path."""
-        return Path(self.member or self.file).name
+        return Path(self.member.name).name if self.member else self.file.name
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, compressed if the file is. Raises OSError."""
+        return self.member.size if self.member else self.file.stat().st_size
 
     @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
+    def open(self) -> Iterator[io.BufferedReader]:
         """The decompressed bytes, as a buffered stream. `damage` is set when the stream ended before its end.
 
         Raises InputError if the file cannot be opened.
         """
         try:
-            raw: BinaryIO = self._open_raw()
-        except (OSError, tarfile.TarError, EOFError, KeyError, ValueError, zlib.error) as error:
+            raw = self._open_raw()
+        except (OSError, ValueError) as error:
             raise InputError(f"cannot be opened: {_reason(error)}") from error
         stream = None
         try:
-            head = raw.peek(2)[:2] if isinstance(raw, io.BufferedReader) else b""
-            if head == GZIP_MAGIC:
+            if raw.peek(2)[:2] == GZIP_MAGIC:
                 stream = GunzipStream(raw)
                 yield io.BufferedReader(stream, 1 << 18)
             else:
                 yield raw
-        except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"cannot be read: {_reason(error)}") from error
         finally:
             if stream is not None and stream.damage:
                 self.damage = stream.damage
             raw.close()
 
-    def _open_raw(self) -> BinaryIO:
-        if self.member is None:
-            if not self.file.is_file():  # a pipe or device would never end
-                raise OSError("not a regular file" if self.file.exists() else "no such file")
-            return io.BufferedReader(_Counted(open(self.file, "rb"), self.advance), 1 << 18)
-        archive = tarfile.open(self.file)  # noqa: SIM115 (lives as long as the member)
-        inner = archive.extractfile(self.member)
-        if inner is None:
-            archive.close()
-            raise OSError("not a regular file in its archive")
-        return io.BufferedReader(_Counted(inner, self.advance), 1 << 18)  # type: ignore[arg-type]
+    def _open_raw(self) -> io.BufferedReader:
+        if self.member is not None:
+            raw: io.RawIOBase = _Span(self.member.tar, self.member.offset, self.member.size)
+        elif self.file.is_file():
+            raw = open(self.file, "rb", buffering=0)  # noqa: SIM115 (lives as long as the stream)
+        else:  # a pipe or device would never end
+            raise OSError("not a regular file" if self.file.exists() else "no such file")
+        return io.BufferedReader(_Counted(raw, self.advance), 1 << 18)
 
     def head(self, size: int = 1 << 16) -> bytes:
         """The first decompressed bytes."""
@@ -173,26 +205,33 @@ class Source:
             return self._unpacked
         if self.member is None:
             try:
-                with open(self.file, "rb") as plain:
-                    compressed = plain.read(2) == GZIP_MAGIC
+                raw = self._open_raw()
+                compressed = raw.peek(2)[:2] == GZIP_MAGIC
+                raw.close()
             except OSError as error:
                 raise InputError(f"cannot be opened: {_reason(error)}") from error
             if not compressed:
                 self._unpacked = self.file
                 return self.file
         folder = temporary_folder()
-        target = folder / f"{len(os.listdir(folder))}-{self.name.removesuffix('.gz')}"
-        with self.open() as stream, open(target, "xb") as out:
-            written = 0
+        suffix = "-" + re.sub(r"[^\w.-]", "_", self.name.removesuffix(".gz"), flags=re.ASCII)[-80:]
+        handle, target = tempfile.mkstemp(suffix, "", folder)
+        limit, written, refusal = max(_HARMLESS, _RATIO * self.size), 0, ""
+        with os.fdopen(handle, "wb") as out, self.open() as stream:
             while part := stream.read(1 << 20):
-                if written % (1 << 26) == 0 and shutil.disk_usage(folder).free < _SPARE:
-                    out.close()
-                    target.unlink()
-                    raise InputError(f"no room to unpack it below {folder.parent}; set TMPDIR to a larger disk")
+                if written > limit:
+                    refusal = f"unpacks to more than {_RATIO} times its size, as no recording does"
+                elif written % (1 << 26) == 0 and shutil.disk_usage(folder).free < _SPARE:
+                    refusal = f"no room to unpack it below {folder.parent}; set TMPDIR to a larger disk"
+                if refusal:
+                    break
                 out.write(part)
                 written += len(part)
-        self._unpacked = target
-        return target
+        if refusal:
+            os.unlink(target)
+            raise InputError(refusal)
+        self._unpacked = Path(target)
+        return self._unpacked
 
 
 _temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -212,4 +251,4 @@ def _reason(error: BaseException) -> str:
     return text.strip().splitlines()[0].lower() if text.strip() else type(error).__name__
 
 
-__all__ = ["GZIP_MAGIC", "GunzipStream", "Source", "temporary_folder"]
+__all__ = ["GZIP_MAGIC", "GunzipStream", "Member", "Source", "temporary_folder"]
