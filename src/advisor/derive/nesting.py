@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Nesting:
         self._bounds: Rows = np.append(first, len(keys))
         self.parent: Rows = np.full(len(table), -1, np.int64)
         self.depth: npt.NDArray[np.int32] = np.zeros(len(table), np.int32)
-        for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
+        for low, high in pairwise(self._bounds):
             self._link(self._order[low:high])
 
     def _link(self, rows: Rows) -> None:
@@ -90,7 +91,7 @@ class Nesting:
         result = np.where(wanted, np.arange(len(wanted)), -1)
         order = np.argsort(self.depth, kind="stable")
         bounds = np.searchsorted(self.depth[order], np.arange(int(self.depth.max(initial=0)) + 2))
-        for low, high in zip(bounds[1:-1], bounds[2:], strict=True):
+        for low, high in pairwise(bounds[1:]):
             rows = order[low:high]
             open_rows = rows[(result[rows] < 0) & (self.parent[rows] >= 0)]
             result[open_rows] = result[self.parent[open_rows]]

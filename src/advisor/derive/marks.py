@@ -1,0 +1,187 @@
+"""Which ranges mark steps, and where steps begin when nothing marks them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.derive.calls import links
+from advisor.derive.gpus import KERNEL, gpu_work
+from advisor.derive.nesting import Nesting, mixed_key, thread_keys
+from advisor.model import Run
+
+PROFILER_STEP = re.compile(r"^ProfilerStep\s*#?(\d+)")
+# "step 12", "iteration12", "train_step: 3", "Iteration #4", "batch 7"
+NUMBERED_STEP = re.compile(
+    r"^\W*(?:(?:train(?:ing)?|global|optimi[sz]er)[ _\-.]*)?(?:step|iter(?:ation)?|batch)[ _\-:#=]*(\d+)\W*$", re.I
+)
+NAMED_STEP = re.compile(r"^\W*(?:train(?:ing)?[ _\-.]*)?(?:step|iter(?:ation)?|batch)\W*$", re.I)
+
+_LEAST_PERIODS = 3  # repeats of the kernel sequence before a period is believed
+_LEAST_MATCH = 0.9  # share of kernels that agree with the one a period later
+_SHORTEST = 4  # kernels in a period
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Host ranges of steps in time order. rank and process are -1 where unknown; number is the step's own, or its position."""
+
+    source: str
+    start: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    rank: npt.NDArray[np.int32]
+    process: npt.NDArray[np.int64]
+    number: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+NONE = Marks(
+    "none",
+    np.empty(0, np.int64),
+    np.empty(0, np.int64),
+    np.empty(0, np.int32),
+    np.empty(0, np.int64),
+    np.empty(0, np.int64),
+)
+
+
+def marked_steps(run: Run) -> Marks:
+    """Steps that ranges mark: the user's pattern, ProfilerStep#, or an NVTX or record_function label of a step."""
+    return run.derived(_marked_steps)
+
+
+def _marked_steps(run: Run) -> Marks:
+    ranges = run.table("ranges")
+    if not len(ranges):
+        return NONE
+    codes = np.unique(ranges["name"])
+    texts = {int(code): run.strings[int(code)] for code in codes if code >= 0}
+    if run.options.step_pattern:
+        pattern = re.compile(run.options.step_pattern)
+        return _from_codes(run, "user-pattern", {c: pattern.search(t) for c, t in texts.items()})
+    profiler = _from_codes(run, "profiler-step", {c: PROFILER_STEP.match(t) for c, t in texts.items()})
+    if len(profiler):
+        return profiler
+    numbered = _from_codes(run, "nvtx", {c: NUMBERED_STEP.match(t) for c, t in texts.items()})
+    if len(numbered):
+        return numbered
+    named = _from_codes(run, "nvtx", {c: NAMED_STEP.match(t) for c, t in texts.items()})
+    return named if len(named) >= 2 else NONE
+
+
+def _from_codes(run: Run, source: str, matches: dict[int, re.Match[str] | None]) -> Marks:
+    """The outermost ranges whose names match, each once."""
+    wanted = [code for code, match in matches.items() if match]
+    ranges = run.table("ranges")
+    rows = np.flatnonzero(np.isin(ranges["name"], wanted))
+    if not len(rows):
+        return NONE
+    chosen = ranges.take(rows)
+    forest = Nesting(chosen)
+    # "batch 3" inside "step 3": the outermost label is the step. An equal start is nesting too.
+    chosen = chosen.take(np.flatnonzero(forest.roots())).ordered()
+    numbers = np.array([_number(matches[int(code)]) for code in chosen["name"]], np.int64)
+    if (numbers < 0).any():
+        numbers = _positions(mixed_key(chosen["rank"], chosen["process"]))
+    # A mark on several threads (a loader's "batch 3" beside the trainer's) counts on the busiest thread of a process only.
+    keep = _main_thread(run, thread_keys(chosen), mixed_key(chosen["rank"], chosen["process"]))
+    chosen, numbers = chosen.take(keep), numbers[keep]
+    return Marks(source, chosen["start"], chosen["end"], chosen["rank"], chosen["process"], numbers)
+
+
+def _number(match: re.Match[str] | None) -> int:
+    """The step's number, if the pattern has one as its first group."""
+    text = match.group(1) if match and match.re.groups else None
+    return int(text) if text and text.isdigit() and len(text) < 18 else -1
+
+
+def _positions(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For rows in time order: how many rows of the same key came before."""
+    order = np.argsort(keys, kind="stable")
+    first = np.concatenate(([True], keys[order][1:] != keys[order][:-1]))
+    began = np.maximum.accumulate(np.where(first, np.arange(len(keys)), 0))
+    result = np.empty(len(keys), np.int64)
+    result[order] = np.arange(len(keys)) - began
+    return result
+
+
+def _main_thread(run: Run, threads: npt.NDArray[np.int64], processes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Positions of the marks of each process's thread that made most CUDA calls (else most marks)."""
+    calls = run.table("runtime_calls")
+    made, counts = np.unique(thread_keys(calls), return_counts=True)
+    weight = dict(zip(made.tolist(), counts.tolist(), strict=True))
+    keep = np.zeros(len(threads), bool)
+    for process in np.unique(processes):
+        here = np.flatnonzero(processes == process)
+        candidates, marks = np.unique(threads[here], return_counts=True)
+        best = max(zip(candidates.tolist(), marks.tolist(), strict=True), key=lambda c: (weight.get(c[0], 0), c[1], -c[0]))
+        keep[here[threads[here] == best[0]]] = True
+    return np.flatnonzero(keep)
+
+
+def inferred_steps(run: Run) -> Marks:
+    """Steps found as the period of the kernel sequence of the busiest GPU; bounds are launch times. Empty if there is none."""
+    return run.derived(_inferred_steps)
+
+
+def _inferred_steps(run: Run) -> Marks:
+    work = gpu_work(run)
+    kernels = np.flatnonzero(work.source == KERNEL)
+    if len(kernels) < _LEAST_PERIODS * _SHORTEST:
+        return NONE
+    call, calls = links(run).call, run.table("runtime_calls")
+    parts = []
+    for gpu, which in enumerate(work.gpus):
+        rows = kernels[work.gpu[kernels] == gpu]
+        # In the order of launching: streams overlap, the host does not.
+        begin = np.where(call[rows] >= 0, calls["start"][np.maximum(call[rows], 0)] if len(calls) else 0, work.start[rows])
+        order = np.argsort(begin, kind="stable")
+        rows, begin = rows[order], begin[order]
+        names = run.table("kernels")["name"][work.row[rows]]
+        bounds = _period_bounds(names, work.start[rows], work.end[rows])
+        if bounds is None:
+            continue
+        start = begin[bounds]
+        parts.append((start[:-1], start[1:], which))
+    if not parts:
+        return NONE
+    return Marks(
+        "inferred",
+        np.concatenate([p[0] for p in parts]),
+        np.concatenate([p[1] for p in parts]),
+        np.concatenate([np.full(len(p[0]), p[2].rank, np.int32) for p in parts]),
+        np.concatenate([np.full(len(p[0]), p[2].process, np.int64) for p in parts]),
+        np.concatenate([np.arange(len(p[0])) for p in parts]),
+    )
+
+
+def _period_bounds(
+    names: npt.NDArray[np.int32], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64] | None:
+    """Indices at which periods begin, at the widest typical gap; None without a period.
+
+    Every kernel of a step occurs once or more a period; the distances of the rarest names propose the period, and the
+    shift by it must reproduce the sequence.
+    """
+    codes, counts = np.unique(names, return_counts=True)
+    proposals: list[int] = []
+    for code in codes[np.argsort(counts, kind="stable")]:
+        at = np.flatnonzero(names == code)
+        if len(at) > _LEAST_PERIODS:
+            proposals.append(int(np.median(np.diff(at))))
+        if len(proposals) >= 12:
+            break
+    for period in sorted({p for p in proposals if p >= _SHORTEST and p * _LEAST_PERIODS <= len(names)}):
+        if float(np.mean(names[period:] == names[:-period])) < _LEAST_MATCH:
+            continue
+        gaps = np.concatenate(([0], np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)))
+        whole = len(names) // period * period
+        phase = int(np.median(gaps[:whole].reshape(-1, period), axis=0).argmax())
+        bounds = np.arange(phase, len(names), period)
+        return bounds if len(bounds) > _LEAST_PERIODS - 1 else None
+    return None

@@ -1,0 +1,211 @@
+"""Steps: their host ranges, when the GPU was done with each, which are steady, and how long a steady step takes.
+
+The host runs ahead of the GPU and catches up at waits, so neither side alone tells the time of a step. A step takes what
+the slower side needs: the distance between starts on the host, or the distance between the moments at which the GPU
+finished the last operation launched in consecutive steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.derive.calls import links
+from advisor.derive.gpus import gpu_work
+from advisor.derive.marks import Marks, inferred_steps, marked_steps
+from advisor.model import Run
+
+# A step in which the profiler itself held the host for more than this share of a median step says nothing about the run.
+HITCH_SHARE = 0.2
+# Mean over median above which stalls belong to the run and the mean is what a step costs.
+UNEVEN = 1.3
+HITCHES = ("Command Buffer Full", "Activity Buffer Request", "CUPTI Buffer flush", "CUPTI Buffer Flush", "Buffer Flush")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Arrays with one entry a step of a rank, in time order within the rank.
+
+    start, end: bounds on the host, start to start; the last step of a rank ends where its own range ends.
+    gpu_end: when the GPU finished the last operation launched before `end`; 0 where the step launched nothing.
+    gpu_period: gpu_end minus that of the step before; -1 for the first step of a rank or where a side is missing.
+    steady: neither the first of its rank, nor held up by the profiler.
+    hitch: held up by the profiler.
+    """
+
+    source: str
+    start: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    rank: npt.NDArray[np.int32]
+    process: npt.NDArray[np.int64]
+    number: npt.NDArray[np.int64]
+    gpu_end: npt.NDArray[np.int64]
+    gpu_period: npt.NDArray[np.int64]
+    steady: npt.NDArray[np.bool_]
+    hitch: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def of(self, rank: int, process: int) -> npt.NDArray[np.int64]:
+        """Positions of one rank's steps."""
+        return np.flatnonzero((self.rank == rank) & (self.process == process))
+
+    @property
+    def members(self) -> list[tuple[int, int]]:
+        """(rank, process) pairs that have steps, in order."""
+        pairs = np.unique(np.stack([self.rank.astype(np.int64), self.process]), axis=1)
+        return [(int(r), int(p)) for r, p in pairs.T]
+
+    def time(self) -> npt.NDArray[np.int64]:
+        """What each step took: the longer of the host's distance and the GPU's."""
+        return np.maximum(self.end - self.start, self.gpu_period)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The steady step of the slowest rank as recorded, ns. `count` steady steps; mean_used: stalls made the median wrong."""
+
+    rank: int
+    process: int
+    count: int
+    median_ns: int
+    p10_ns: int
+    p90_ns: int
+    mean_ns: int
+    mean_used: bool
+
+    @property
+    def step_ns(self) -> int:
+        """What a step costs the run."""
+        return self.mean_ns if self.mean_used else self.median_ns
+
+
+def steps(run: Run) -> Steps:
+    """The steps of every rank, from marks or else inferred; empty if neither is possible."""
+    return run.derived(_steps)
+
+
+def _steps(run: Run) -> Steps:
+    marks = marked_steps(run)
+    if not len(marks):
+        marks = inferred_steps(run)
+    return _measure(run, _selected(run, marks))
+
+
+def _selected(run: Run, marks: Marks) -> Marks:
+    if not run.options.steps or not len(marks):
+        return marks
+    low, high = run.options.steps
+    keep = np.zeros(len(marks), bool)
+    for rank, process in {(int(r), int(p)) for r, p in zip(marks.rank, marks.process, strict=True)}:
+        keep[np.flatnonzero((marks.rank == rank) & (marks.process == process))[slice(low, high)]] = True
+    return Marks(marks.source, marks.start[keep], marks.end[keep], marks.rank[keep], marks.process[keep], marks.number[keep])
+
+
+def _measure(run: Run, marks: Marks) -> Steps:
+    n = len(marks)
+    order = np.lexsort((marks.start, marks.process, marks.rank))
+    start, rank, process = marks.start[order], marks.rank[order], marks.process[order]
+    own_end = np.maximum(marks.end[order], start)
+    end, first = own_end.copy(), np.ones(n, bool)
+    if n > 1:
+        same = (rank[1:] == rank[:-1]) & (process[1:] == process[:-1])
+        end[:-1][same] = start[1:][same]
+        first[1:] = ~same
+    gpu_end = _gpu_ends(run, start, end, rank, process)
+    period = np.full(n, -1, np.int64)
+    if n > 1:
+        known = ~first[1:] & (gpu_end[1:] > 0) & (gpu_end[:-1] > 0)
+        period[1:][known] = np.maximum(gpu_end[1:] - gpu_end[:-1], 0)[known]
+    taken = np.maximum(end - start, period)
+    hitch = _hitches(run, start, end, rank, process, marks.number[order], float(np.median(taken)) if n else 0.0)
+    # The first step of a rank starts with an empty queue; leave it out where others remain.
+    steady = ~hitch & ~first
+    for r, p in {(int(r), int(p)) for r, p in zip(rank, process, strict=True)}:
+        mine = (rank == r) & (process == p)
+        if not steady[mine].any():
+            steady |= mine & (~hitch if (~hitch[mine]).any() else True)
+    return Steps(marks.source, start, end, rank, process, marks.number[order], gpu_end, period, np.asarray(steady, bool), hitch)
+
+
+def _gpu_ends(
+    run: Run,
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    rank: npt.NDArray[np.int32],
+    process: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """For each step: end of the latest operation whose launch call began inside it."""
+    result = np.zeros(len(start), np.int64)
+    work, calls, link = gpu_work(run), run.table("runtime_calls"), links(run)
+    launched = np.flatnonzero(link.call >= 0)
+    if not len(launched) or not len(start):
+        return result
+    when = calls["start"][link.call[launched]]
+    work_rank, work_process = work.rank[launched], calls["process"][link.call[launched]]
+    for r, p in {(int(r), int(p)) for r, p in zip(rank, process, strict=True)}:
+        mine = np.flatnonzero((rank == r) & (process == p))
+        here = np.flatnonzero((work_rank == r) & (work_process == p))
+        at = np.searchsorted(start[mine], when[here], side="right") - 1
+        inside = (at >= 0) & (when[here] < end[mine][np.maximum(at, 0)])
+        latest = np.zeros(len(mine), np.int64)
+        np.maximum.at(latest, at[inside], work.end[launched[here[inside]]])
+        result[mine] = latest
+    return result
+
+
+def _hitches(
+    run: Run,
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    rank: npt.NDArray[np.int32],
+    process: npt.NDArray[np.int64],
+    number: npt.NDArray[np.int64],
+    median: float,
+) -> npt.NDArray[np.bool_]:
+    """Steps that the profiler's own buffer work held up: on one rank they delay the collectives of all."""
+    overheads = run.table("overheads")
+    hit = np.zeros(len(start), bool)
+    names = [code for code in np.unique(overheads["name"]) if run.strings[int(code)].startswith(HITCHES)]
+    rows = np.flatnonzero(np.isin(overheads["name"], names))
+    for i in range(len(start)) if len(rows) else ():
+        own = rows[(overheads["rank"][rows] == rank[i]) | (overheads["rank"][rows] < 0)]
+        inside = np.minimum(overheads["end"][own], end[i]) - np.maximum(overheads["start"][own], start[i])
+        hit[i] = float(inside[inside > 0].sum()) > HITCH_SHARE * median
+    return np.isin(number, number[hit]) if hit.any() else hit
+
+
+def step_time(run: Run) -> StepTime | None:
+    """The steady step of the slowest rank, as recorded; None without steps. See `bounds` for the unprofiled estimate."""
+    return run.derived(_step_time)
+
+
+def _step_time(run: Run) -> StepTime | None:
+    found = steps(run)
+    slowest: StepTime | None = None
+    for rank, process in found.members:
+        mine = found.of(rank, process)
+        chosen = mine[found.steady[mine]]
+        host, gpu = (found.end - found.start)[chosen], found.gpu_period[chosen]
+        gpu = gpu[gpu > 0]
+        # The median of each side, not of the longer one a step: the sides overshoot in different steps.
+        side = gpu if len(gpu) and np.median(gpu) >= np.median(host) else host
+        mean = max(float(host.mean()), float(gpu.mean()) if len(gpu) else 0.0)
+        middle = float(np.median(side))
+        uneven = mean > UNEVEN * middle and len(chosen) > 2
+        this = StepTime(
+            rank,
+            process,
+            len(chosen),
+            int(middle),
+            int(np.quantile(side, 0.1)),
+            int(np.quantile(side, 0.9)),
+            int(mean),
+            uneven,
+        )
+        if slowest is None or this.step_ns > slowest.step_ns:
+            slowest = this
+    return slowest
