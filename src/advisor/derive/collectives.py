@@ -1,0 +1,198 @@
+"""Collectives: kind, size, group, bandwidth, and how long each rank waited in them for its peers.
+
+A communication kernel runs from its rank's arrival to the end of the transfer. Across ranks the n-th collective of a
+process group is the same collective: it transfers from the latest arrival to the earliest end; what a rank's kernel runs
+before that is waiting. With one rank's trace alone the two cannot be told apart and `wait_ns` is -1.
+
+Bus bandwidth follows the definitions of NVIDIA's nccl-tests (PERFORMANCE.md): algorithm bandwidth (bytes / time) times
+2(n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all, 1 for broadcast, reduce and send/recv.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.derive.kernel_classes import KernelClass, kernel_kinds
+from advisor.derive.nesting import mixed_key
+from advisor.model import Run, Table
+
+KINDS = ("unknown", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-recv")
+_KIND_PATTERNS = tuple(
+    (KINDS.index(kind), re.compile(pattern, re.I))
+    for kind, pattern in (
+        ("all-reduce", r"all_?reduce"),
+        ("reduce-scatter", r"reduce_?scatter"),
+        ("all-gather", r"all_?gather"),
+        ("all-to-all", r"all_?to_?all"),
+        ("broadcast", r"broadcast"),
+        ("send-recv", r"send|recv"),
+        ("reduce", r"reduce"),
+    )
+)
+# Bytes of an element by the names that PyTorch and NCCL print.
+_ELEMENT = {
+    "float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "int": 4, "int32": 4,
+    "long": 8, "int64": 8, "short": 2, "char": 1, "int8": 1, "byte": 1, "uint8": 1, "bool": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "c10::float8_e4m3fn": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """One entry a communication kernel, in time order.
+
+    kernel: row of `kernels`; kind: index into KINDS; bytes: message size (the larger of in and out), -1 unknown;
+    group_size: ranks, -1 unknown; call: row of `collective_calls`, -1 unknown; match: equal for the same collective on
+    several ranks, -1 if unmatched; wait_ns, transfer_ns: see the module's text, -1 unknown; last: this rank arrived last.
+    """
+
+    kernel: npt.NDArray[np.int64]
+    kind: npt.NDArray[np.int8]
+    bytes: npt.NDArray[np.int64]
+    group_size: npt.NDArray[np.int32]
+    call: npt.NDArray[np.int64]
+    match: npt.NDArray[np.int64]
+    wait_ns: npt.NDArray[np.int64]
+    transfer_ns: npt.NDArray[np.int64]
+    last: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.kernel)
+
+    def bus_bandwidth(self, world_size: int | None = None) -> npt.NDArray[np.float64]:
+        """Bytes/s on the slowest link, NaN where size, group or transfer time are unknown."""
+        n = np.where(self.group_size > 0, self.group_size, world_size or -1).astype(float)
+        factor = np.select(
+            [self.kind == 1, np.isin(self.kind, (2, 3, 4)), np.isin(self.kind, (5, 6, 7))],
+            [2 * (n - 1) / n, (n - 1) / n, np.ones(len(n))],
+            np.nan,
+        )
+        known = (self.bytes > 0) & (self.transfer_ns > 0) & (n > 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(known, self.bytes * factor / (self.transfer_ns * 1e-9), np.nan)
+
+
+def collectives(run: Run) -> Collectives:
+    return run.derived(_collectives)
+
+
+def collective_kind(name: str) -> int:
+    """Index into KINDS of a kernel's or operator's name."""
+    for kind, pattern in _KIND_PATTERNS:
+        if pattern.search(name):
+            return kind
+    return 0
+
+
+def _collectives(run: Run) -> Collectives:
+    kernels = run.table("kernels")
+    rows = np.flatnonzero(kernel_kinds(run).of(KernelClass.COMMUNICATION))
+    calls = run.table("collective_calls")
+    call = _arguments(kernels, rows, calls)
+    kind = _by_text(run, kernels["name"][rows])
+    known = call >= 0
+    if known.any():
+        stated = _by_text(run, calls["collective"][call[known]])
+        kind[known] = np.where(stated > 0, stated, kind[known])
+    size = np.full(len(rows), -1, np.int64)
+    group_size = np.full(len(rows), -1, np.int32)
+    group = np.full(len(rows), -1, np.int64)
+    size[known] = _bytes(run, calls)[call[known]]
+    group_size[known] = calls["group_size"][call[known]]
+    group[known] = calls["group"][call[known]]
+    match, wait, transfer, last = _matched(kernels, rows, group, kind, size, group_size)
+    return Collectives(rows, kind, size, group_size, call, match, wait, transfer, last)
+
+
+def _by_text(run: Run, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int8]:
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    return np.array([collective_kind(run.strings[int(c)]) for c in distinct], np.int8)[inverse].reshape(-1)
+
+
+def _arguments(kernels: Table, rows: npt.NDArray[np.int64], calls: Table) -> npt.NDArray[np.int64]:
+    """For each kernel row: the row of `collective_calls` that describes it, by correlation or else by operator."""
+    result = np.full(len(rows), -1, np.int64)
+    for column in ("op", "correlation"):
+        described = np.flatnonzero(calls.known(column) & (calls["group_size"] != 1))
+        if not len(described):
+            continue
+        keys, first = np.unique(
+            mixed_key(calls["rank"][described], calls["process"][described], calls[column][described]), return_index=True
+        )
+        asked = mixed_key(kernels["rank"][rows], kernels["process"][rows], kernels[column][rows])
+        at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+        hit = (keys[at] == asked) & (kernels[column][rows] >= 0)
+        result[hit] = described[first[at[hit]]]
+    return result
+
+
+def _bytes(run: Run, calls: Table) -> npt.NDArray[np.int64]:
+    distinct, inverse = np.unique(calls["dtype"], return_inverse=True)
+    element = np.array([_ELEMENT.get(run.strings[int(c)].lower().removeprefix("c10::"), -1) for c in distinct], np.int64)
+    each = element[inverse].reshape(-1) if len(distinct) else np.empty(0, np.int64)
+    count = np.maximum(calls["elements_in"], calls["elements_out"])
+    computed = np.where((each > 0) & (count >= 0), count * each, -1)
+    return np.asarray(np.where(calls["bytes"] >= 0, calls["bytes"], computed), np.int64)
+
+
+def _matched(
+    kernels: Table,
+    rows: npt.NDArray[np.int64],
+    group: npt.NDArray[np.int64],
+    kind: npt.NDArray[np.int8],
+    size: npt.NDArray[np.int64],
+    group_size: npt.NDArray[np.int32],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    n = len(rows)
+    match = np.full(n, -1, np.int64)
+    wait = np.full(n, -1, np.int64)
+    transfer, last = np.full(n, -1, np.int64), np.zeros(n, bool)
+    rank, process = kernels["rank"][rows], kernels["process"][rows]
+    members, who = np.unique(mixed_key(rank, process), return_inverse=True)
+    if len(members) < 2:
+        return match, wait, transfer, last
+    # A lost record must not shift all that follow, so whole-run order is only trusted where every rank has as many.
+    start, end = kernels["start"][rows], kernels["end"][rows]
+    ordinal = np.empty(n, np.int64)
+    for member in range(len(members)):
+        mine = np.flatnonzero(who == member)
+        ordinal[mine] = np.arange(len(mine))
+    counts = np.bincount(who, minlength=len(members))
+    if len(set(counts.tolist())) == 1:
+        match = ordinal
+    else:
+        match = _aligned(who, start, end, int(counts.argmax()))
+    slots = int(match.max(initial=-1)) + 1
+    arrival, done = np.full(slots, np.iinfo(np.int64).min), np.full(slots, np.iinfo(np.int64).max)
+    used = np.flatnonzero(match >= 0)
+    np.maximum.at(arrival, match[used], start[used])
+    np.minimum.at(done, match[used], end[used])
+    # Done before the last arrival: the clocks of the ranks disagree, or these are not the same collective.
+    sound = (np.bincount(match[used], minlength=slots) > 1) & (done >= arrival)
+    match = np.where((match >= 0) & sound[match], match, -1)
+    used = np.flatnonzero(match >= 0)
+    wait[used] = np.maximum(arrival[match[used]] - start[used], 0)
+    transfer[used] = (done - arrival)[match[used]]
+    last[used] = start[used] == arrival[match[used]]
+    return match, wait, transfer, last
+
+
+def _aligned(
+    who: npt.NDArray[np.int64], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], reference: int
+) -> npt.NDArray[np.int64]:
+    """Match each rank's kernels with those of the rank that has most: the one that overlaps in time, in order."""
+    match = np.full(len(who), -1, np.int64)
+    base = np.flatnonzero(who == reference)
+    match[base] = np.arange(len(base))
+    for member in np.unique(who[who != reference]):
+        mine = np.flatnonzero(who == member)
+        # Transfers end together on all ranks, so ends are the better key than starts.
+        at = np.minimum(np.searchsorted(end[base], end[mine] - 50_000), len(base) - 1)
+        overlap = (start[base][at] < end[mine]) & (end[base][at] > start[mine])
+        fresh = np.concatenate(([True], np.diff(at) > 0)) if len(at) else np.empty(0, bool)
+        match[mine[overlap & fresh]] = at[overlap & fresh]
+    return match
