@@ -1,0 +1,31 @@
+"""`advisor explain`: one rule in full."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from advisor.cli import console
+from advisor.cli.rules import rules_option
+
+
+@click.command("explain")
+@click.argument("rule")
+@rules_option()
+def command(rule: str, rule_dirs: tuple[str, ...]) -> None:
+    """Explain one RULE: what it looks for, why it matters, its thresholds and its fixes.
+
+    Printed as Markdown; on a terminal it is laid out and coloured.
+    """
+    from advisor.rules.catalogue import catalogue, find
+    from advisor.rules.describe import markdown
+
+    text = markdown(find(catalogue(rule_dirs)[0], rule).rule)
+    if not sys.stdout.isatty():
+        console.write(text)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console(no_color=not console.color(), highlight=False).print(Markdown(text, hyperlinks=False))

@@ -1,0 +1,79 @@
+"""Values of detectors as plain data for a report: no NumPy, no NaN, no control characters, no private folders."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from advisor.model import Location
+
+REDACTED = "(redacted)"
+
+_PATH = r"(?:[A-Za-z]:)?[\\/](?:[^\s\\/:;,'\"()<>|]+[\\/])+[^\s\\/:;,'\"()<>|]*"
+_SCRIPT = r"[^\s:;,'\"()<>|]+\.(?:pyx?|ipynb)\b"
+# An absolute path of at least two parts, or anything that ends like a Python file; not the inside of a URL.
+_PLACE = re.compile(rf"(?<![\w:/\\.])(?:{_PATH}|{_SCRIPT})")
+_PLACE_AND_LINE = re.compile(rf"(?<![\w:/\\.])(?:{_PATH}|{_SCRIPT})(?:\(\d+\)|:\d+)?(?::\s*[\w.<>]+)?")
+_PRIVATE = re.compile(r"^.*?[\\/](?:home|homes|Users)[\\/][^\\/]+[\\/]|^[\\/]root[\\/]|^~[^\\/]*[\\/]")
+_PACKAGES = re.compile(r"^.*[\\/](?:site|dist)-packages[\\/]")
+_LONGEST = 4000  # characters of a text; longer ones come from damaged or hostile files
+_KEPT = 3  # last components of an absolute path that are shown
+
+
+def short_path(path: str) -> str:
+    """A source path without the folders in front of a package, and without the user's home.
+
+    >>> short_path("/home/ann/llm/src/train.py"), short_path("/opt/py/site-packages/torch/nn/functional.py")
+    ('llm/src/train.py', 'torch/nn/functional.py')
+    """
+    rest = _PACKAGES.sub("", path)
+    if rest != path:
+        return rest.replace("\\", "/")
+    inner = _PRIVATE.sub("", path)
+    absolute = inner != path or re.match(r"[A-Za-z]:|[\\/]", inner) is not None
+    parts = [part for part in re.split(r"[\\/]", inner) if part]
+    # Outside a known home the first folders may name a person or a project too: two components say where to look.
+    return "/".join(parts[-(_KEPT if inner != path else _KEPT - 1) :] if absolute else parts)
+
+
+def plain(value: Any, redact: bool = False) -> Any:
+    """`value` as JSON knows it. With `redact`, what looks like a source location is taken out of texts."""
+    if isinstance(value, str):
+        return plain_text(value, redact)
+    if isinstance(value, dict):
+        return {str(key): plain(item, redact) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return [plain(item, redact) for item in value.tolist()]
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
+        return [plain(item, redact) for item in items]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)  # an IntEnum is its number
+    return plain_text(str(value), redact)
+
+
+def plain_text(text: str, redact: bool = False) -> str:
+    """`text` on one line, printable, with places shortened or taken out."""
+    text = "".join(c if c.isprintable() else " " for c in text[:_LONGEST]).strip() + ("..." if len(text) > _LONGEST else "")
+    if redact:
+        return _PLACE_AND_LINE.sub(REDACTED, text)
+    return _PLACE.sub(lambda match: short_path(match[0]), text)
+
+
+def plain_location(place: Location) -> Location:
+    share = None if place.share is None else float(place.share)
+    return Location(
+        file=short_path(plain_text(place.file)),
+        line=None if place.line is None else int(place.line),
+        function=None if place.function is None else plain_text(place.function),
+        share=round(share, 4) if share is not None and math.isfinite(share) else None,
+    )

@@ -1,0 +1,91 @@
+"""From a change of the step to a saving, and from several savings to the one of all fixes together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from advisor.model import Saving
+from advisor.rules.contract import Change
+
+
+class Step(Protocol):
+    """A steady step seen from both sides (advisor.derive.bounds.TwoSided): step = max(host, gpu) + wait, in ns."""
+
+    step_ns: int
+    host_ns: int
+    gpu_ns: int
+    wait_ns: int
+
+    def after(self, host_ns: int = 0, gpu_ns: int = 0, wait_ns: int = 0) -> int:
+        """The step when those amounts vanish."""
+        ...
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one finding claims: its saving, and the change it came from if there is one."""
+
+    saving: Saving
+    change: Change | None = None
+
+
+def bound_saving(change: Change, step: Step) -> Saving:
+    """The saving of one change, basis `bound`: expected by the two-sided step, high the interval limit, low 0."""
+    total = change.host_ns + change.gpu_ns + change.wait_ns
+    limit = total if change.limit_ns is None else change.limit_ns
+    high = min(max(limit, 0), step.step_ns)
+    expected = step.step_ns - step.after(host_ns=change.host_ns, gpu_ns=change.gpu_ns, wait_ns=change.wait_ns)
+    return Saving(0, min(max(expected, 0), high), high, "bound")
+
+
+def combined_saving(claims: Sequence[Claim], step: Step) -> Saving | None:
+    """What all claims save together; None without claims.
+
+    Claims may overlap in time, and nothing here says where. So each takes its share of what the others leave, side by
+    side: host, GPU and waits shrink by (1 - share) for every claim, and the two-sided step of what is left is the
+    result. That is below the sum of the claims, at least the largest of them, and never above the step.
+    """
+    if not claims:
+        return None
+    changes = [claim.change for claim in claims if claim.change is not None]
+    after = step.after(
+        host_ns=_together([change.host_ns for change in changes], step.host_ns),
+        gpu_ns=_together([change.gpu_ns for change in changes], step.gpu_ns),
+        wait_ns=_together([change.wait_ns for change in changes], step.wait_ns),
+    )
+    others = [claim.saving for claim in claims if claim.change is None]
+    after -= _together([saving.expected_ns for saving in others], after)
+    low = max(claim.saving.low_ns for claim in claims)
+    expected = max(step.step_ns - after, *(claim.saving.expected_ns for claim in claims))
+    high = max(_together([claim.saving.high_ns for claim in claims], step.step_ns), expected)
+    basis = "replay" if all(claim.saving.basis == "replay" for claim in claims) else "bound"
+    return Saving(
+        low_ns=min(low, step.step_ns),
+        expected_ns=min(expected, step.step_ns),
+        high_ns=min(high, step.step_ns),
+        basis=basis,  # type: ignore[arg-type]
+    )
+
+
+def clipped(saving: Saving, step_ns: int) -> Saving:
+    """No saving is more than the step."""
+    return Saving(min(saving.low_ns, step_ns), min(saving.expected_ns, step_ns), min(saving.high_ns, step_ns), saving.basis)
+
+
+def scaled(saving: Saving, ratio: float) -> Saving:
+    return Saving(round(saving.low_ns * ratio), round(saving.expected_ns * ratio), round(saving.high_ns * ratio), saving.basis)
+
+
+def scaled_change(change: Change, ratio: float) -> Change:
+    limit = None if change.limit_ns is None else round(change.limit_ns * ratio)
+    return Change(round(change.host_ns * ratio), round(change.gpu_ns * ratio), round(change.wait_ns * ratio), limit)
+
+
+def _together(parts: Sequence[int], whole: int) -> int:
+    """What is taken from `whole` when each part takes its share of what the parts before it left."""
+    left = 1.0
+    for part in parts:
+        left *= 1.0 - min(max(part, 0) / whole, 1.0) if whole > 0 else 1.0
+    return min(round(whole * (1.0 - left)), max(whole, 0))
