@@ -1,0 +1,60 @@
+"""Signs that a capture holds less than what happened."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from advisor.ingest.nsys.export import Calls, Export
+from advisor.model import Table
+from advisor.model.tables import Array
+
+LAUNCH = re.compile(r"^cu(?:da)?Launch(?:Kernel(?:Ex|ExC)?|CooperativeKernel\w*)?$")
+GRAPH_LAUNCH = re.compile(r"^cu(?:da)?GraphLaunch$")
+_SHARE = 0.02  # of launches without a kernel: a window's edges cut off a few in complete captures too
+
+
+def judge(export: Export) -> None:
+    """Adds notices about GPU work that was not recorded."""
+    trace = export.trace
+    calls, work = trace.table("runtime_calls"), [trace.table(n) for n in ("kernels", "copies", "graph_executions")]
+    if not any(len(table) for table in work):
+        if trace.capture.cuda and not len(calls):
+            trace.notice(
+                "no-cuda-rows", "CUDA was traced but no rows were exported; export with the nsys version that captured the report"
+            )
+        else:
+            trace.notice("no-gpu-work", "no GPU work was recorded; capture with `nsys profile -t cuda,nvtx` while training runs")
+    names = trace.strings
+    codes = np.unique(calls["name"]).tolist()
+    launch = np.isin(calls["name"], [c for c in codes if LAUNCH.match(names[c])])
+    graph = np.isin(calls["name"], [c for c in codes if GRAPH_LAUNCH.match(names[c])])
+    joined = _joined(calls, work)
+    if graph.any() and not joined[graph].any():
+        trace.notice(
+            "graph-work-not-recorded",
+            f"{int(graph.sum())} CUDA graph launches have no GPU rows: their work was not recorded, the GPU was not idle; "
+            "capture with `--cuda-graph-trace=node`",
+        )
+    elif len(trace.table("graph_executions")):
+        trace.notice(
+            "graph-kernels-not-recorded",
+            "CUDA graphs were recorded as a whole; for their kernels capture with `--cuda-graph-trace=node`",
+        )
+    total, lost = int(launch.sum()), int((launch & ~joined).sum())
+    if len(work[0]) and lost > max(1, _SHARE * total):
+        trace.notice(
+            "launches-without-kernels",
+            f"{lost} of {total} kernel launches have no kernel: GPU rows are missing, so that idle shares are upper bounds",
+        )
+
+
+def _joined(calls: Table, work: list[Table]) -> Array:
+    """True for each call that has GPU work."""
+    found = np.zeros(len(calls), bool)
+    index = Calls(calls["process"], calls["correlation"])
+    for table in work:
+        rows = index.find(table["process"], table["correlation"])
+        found[rows[rows >= 0]] = True
+    return found
