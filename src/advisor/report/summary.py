@@ -1,0 +1,176 @@
+"""The report in a few sentences: what was read, and the verdict. The formats for people share these words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from advisor.model import Finding, Report
+from advisor.report import text as t
+
+_FILES_LISTED = 4
+_CAPTURE_WORDS = {"stacks": "call stacks", "shapes": "input shapes", "memory": "memory events"}
+
+
+def verdict(report: Report) -> str:
+    """One sentence, or two: how much of a step could be saved and by what, or that nothing is worth it."""
+    main, also = t.sections(report)
+    worth = report.combined or (main[0].saving if main else None)
+    share = worth.to_dict(report.step_ns or 0) if worth else None
+    if main and worth and share and share["expected_frac"] is not None:
+        step = report.step_ns or 0
+        change = f"{t.duration(step, 3)} → {t.duration(max(step - worth.expected_ns, 0), 3)}"
+        spread = t.percent_range(share["low_frac"], share["high_frac"])
+        sentence = f"{t.percent(share['expected_frac'])} of each step could be saved ({spread}): {change}."
+        if share["expected_frac"] < 0.03:
+            sentence = f"There is little to gain: {t.percent(share['expected_frac'])} of each step ({spread}), {change}."
+        sentence += f" {'Biggest' if len(main) > 1 else 'Cause'}: {_lower_first(main[0])}."
+    elif not report.step_ns:
+        sentence = "There is no step in this input, so no saving can be stated"
+        sentence += f"; {t.count(len(also), 'thing')} stood out." if also else "; nothing stood out."
+    else:
+        sentence = f"Nothing worth fixing was found{_busy_words(report)}."
+        if also:
+            sentence += f" {t.count(len(also), 'weaker hint')} below."
+    return sentence + _coverage(report, bool(main)) + _dangers(also)
+
+
+def _lower_first(finding: Finding) -> str:
+    """The title as it goes on inside a sentence; acronyms and names keep their capitals."""
+    title = t.clean(finding.title).rstrip(".")
+    first = title.split(" ", 1)[0]
+    return title[0].lower() + title[1:] if first.isalpha() and first[1:].islower() else title
+
+
+def _busy_words(report: Report) -> str:
+    whole = sum(part.step_ns for part in report.breakdown)
+    if not report.breakdown or whole <= 0:
+        return ""
+    return f": the GPU computes for {t.percent(sum(part.compute_ns for part in report.breakdown) / whole)} of each step"
+
+
+def _coverage(report: Report, promised: bool) -> str:
+    """Silence is no health: without a promise, say how many rules could not judge."""
+    blind = sum(rule.outcome in ("not-applicable", "error") for rule in report.rules)
+    if promised or not blind:
+        return ""
+    return f" {blind} of {t.count(len(report.rules), 'rule')} could not judge this recording."
+
+
+def _dangers(also: list[Finding]) -> str:
+    return "".join(f" Warning: {_lower_first(finding)}." for finding in also if finding.severity == "high")
+
+
+def run_facts(report: Report, full: bool = False) -> list[tuple[str, list[str]]]:
+    """Label and lines of what was read: files, GPUs, ranks, steps, and what the recording lacks."""
+    run = report.run
+    facts = [
+        ("files", _files(_list(run, "sources"), full)),
+        ("GPU", _devices(_list(run, "devices"))),
+        ("ranks", _ranks(_list(run, "ranks"), run.get("world_size"))),
+        ("steps", _steps(run, report.step_ns)),
+        ("rate", _throughput(report.extra.get("throughput"))),
+        ("replay", _replay(run.get("replay")) if full else []),
+        ("lacks", _lacks(run.get("profiler_overhead"))),
+    ]
+    return [(label, lines) for label, lines in facts if lines]
+
+
+def _list(run: Mapping[str, Any], key: str) -> list[Any]:
+    value = run.get(key)
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _files(sources: list[dict[str, Any]], full: bool) -> list[str]:
+    if len(sources) <= _FILES_LISTED or full:
+        lines = []
+        for source in sources:
+            kind = t.FORMAT_NAMES.get(source.get("format", ""), t.clean(source.get("format", "unknown kind")))
+            rank = source.get("rank")
+            lines.append(f"{t.clean(source.get('path', '?'))} ({kind}{'' if rank is None else f', rank {rank}'})")
+        return lines
+    by_kind: dict[str, list[str]] = {}
+    for source in sources:
+        by_kind.setdefault(str(source.get("format", "unknown kind")), []).append(str(source.get("path", "?")))
+    return [
+        f"{t.count(len(paths), t.FORMAT_NAMES.get(kind, t.clean(kind)))}: {_first_last(list(map(t.file_name, paths)))}"
+        for kind, paths in by_kind.items()
+    ]
+
+
+def _first_last(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}"
+
+
+def _devices(devices: list[dict[str, Any]]) -> list[str]:
+    kinds = Counter(_device(device) for device in devices)
+    return [f"{number} x {kind}" for kind, number in kinds.items()]
+
+
+def _device(device: dict[str, Any]) -> str:
+    details = []
+    if device.get("compute_capability"):
+        details.append(f"compute capability {t.clean(device['compute_capability'])}")
+    if device.get("sm_count"):
+        details.append(f"{device['sm_count']} SMs")
+    if device.get("memory_bytes"):
+        details.append(t.size(device["memory_bytes"]))
+    name = t.clean(device.get("name") or "unknown GPU")
+    return f"{name} ({', '.join(details)})" if details else name
+
+
+def _ranks(ranks: list[Any], world_size: Any) -> list[str]:
+    known = sorted(rank for rank in ranks if isinstance(rank, int))
+    if not known or (len(known) == 1 and world_size in (None, 1)):
+        return []
+    if len(known) == 1:
+        text = f"rank {known[0]}"
+    elif len(known) > 3 and known[-1] - known[0] == len(known) - 1:
+        text = f"{known[0]} to {known[-1]}"
+    else:
+        text = t.join([str(rank) for rank in known[:12]] + (["more"] if len(known) > 12 else []))
+    return [f"{text} of {world_size}" if isinstance(world_size, int) else text]
+
+
+def _steps(run: Mapping[str, Any], step_ns: int | None) -> list[str]:
+    steps = run.get("steps")
+    if not isinstance(steps, Mapping):
+        return []
+    source = steps.get("source", "none")
+    found = t.STEP_SOURCES.get(source, t.clean(source))
+    median = steps.get("median_ns") or step_ns
+    if source == "none":
+        return [f"{found} ({t.duration(median, 3)})"]
+    line = f"{steps.get('count', 0)} {found}, {t.duration(median, 3)} each"
+    low, high = steps.get("p10_ns"), steps.get("p90_ns")
+    if low is not None and high is not None:
+        line += f" (p10 to p90: {t.duration_range(low, high, 3)})"
+    recorded = steps.get("recorded_median_ns")
+    if median and recorded and abs(recorded - median) > 0.005 * median:
+        return [line, f"recorded at {t.duration(recorded, 3)}; {t.duration(median, 3)} is the estimate without the profiler"]
+    return [line]
+
+
+def _throughput(throughput: Any) -> list[str]:
+    if not isinstance(throughput, Mapping) or not isinstance(throughput.get("items_per_second"), (int, float)):
+        return []
+    line = f"{t.significant(throughput['items_per_second'], 3)} items/s"
+    per_step = throughput.get("items_per_step")
+    return [f"{line} ({t.number(per_step)} items a step)" if isinstance(per_step, (int, float)) else line]
+
+
+def _replay(replay: Any) -> list[str]:
+    if not isinstance(replay, Mapping):
+        return []
+    error = replay.get("error_frac")
+    if replay.get("basis") == "replay" and isinstance(error, (int, float)):
+        return [f"replaying the unchanged step comes within {t.percent(abs(error))} of the recorded time"]
+    return ["the step could not be replayed; savings are interval bounds"]
+
+
+def _lacks(overhead: Any) -> list[str]:
+    if not isinstance(overhead, Mapping):
+        return []
+    words = [word for key, word in _CAPTURE_WORDS.items() if overhead.get(key) is False]
+    return [t.join(words)] if words else []

@@ -1,0 +1,85 @@
+"""The report for a terminal. What is needed first stands first, and the verdict is repeated where a long text ends."""
+
+from __future__ import annotations
+
+from advisor.model import Finding, Report, RuleOutcome
+from advisor.report import text as t
+from advisor.report.style import Style
+from advisor.report.summary import run_facts, verdict
+from advisor.report.terminal_bar import show_breakdown
+from advisor.report.terminal_findings import one_line, show_findings
+from advisor.report.terminal_page import Page
+
+_LONG = 40  # lines from which on the end repeats the verdict
+_RULES_NAMED = 4  # of one group of rules that could not judge
+
+
+def render(report: Report, style: Style) -> str:
+    page = Page(style)
+    main, also = t.sections(report)
+    if style.quiet:
+        page.paragraph((verdict(report), "title"))
+        for number, finding in enumerate(main + also, 1):
+            one_line(page, number, finding, report.step_ns)
+        return page.text()
+    _header(page, report)
+    page.blank()
+    page.paragraph((verdict(report), "title"))
+    show_breakdown(page, report.breakdown)
+    show_findings(page, main, also, report.step_ns)
+    _good_news(page, report)
+    _not_judged(page, report.rules)
+    _notices(page, report)
+    _end(page, report, main + also)
+    return page.text()
+
+
+def _header(page: Page, report: Report) -> None:
+    page.line((f"advisor {report.version}", "dim"))
+    for label, lines in run_facts(report, page.style.full):
+        for i, line in enumerate(lines):
+            page.paragraph((f"{label if i == 0 else '':<7}", "dim"), line, hang=9)
+
+
+def _good_news(page: Page, report: Report) -> None:
+    news = report.extra.get("good_news")
+    if not isinstance(news, (list, tuple)) or not news:
+        return
+    page.heading("Already good")
+    for line in news:
+        page.paragraph(f"  {t.clean(line)}", hang=4)
+
+
+def _not_judged(page: Page, rules: list[RuleOutcome]) -> None:
+    """Rules that could not judge, by reason, with what would let them."""
+    blind: dict[tuple[str, str], list[str]] = {}
+    for rule in rules:
+        if rule.outcome in ("not-applicable", "error"):
+            reason = t.clean(rule.reason or "no reason given")
+            text = f"failed: {reason}" if rule.outcome == "error" else reason
+            blind.setdefault((text, rule.capture or ""), []).append(rule.id)
+    if not blind:
+        return
+    judged = len(rules) - sum(map(len, blind.values()))
+    page.heading("Not judged", f"{judged} of {t.count(len(rules), 'rule')} judged")
+    for (reason, capture), names in sorted(blind.items(), key=lambda item: (-len(item[1]), item[0])):
+        shown = names if page.style.full or len(names) <= _RULES_NAMED + 1 else names[:_RULES_NAMED]
+        more = [f"{len(names) - len(shown)} more"] if len(shown) < len(names) else []
+        page.paragraph(f"  {reason}: ", (t.join(shown + more), "dim"), hang=4)
+        if capture:
+            page.paragraph("    to judge: ", (capture, "code"), hang=14)
+
+
+def _notices(page: Page, report: Report) -> None:
+    if report.notices:
+        page.heading("Notices")
+    for notice in report.notices:
+        page.paragraph(f"  {notice.message}", (f" [{notice.code}]", "dim"), hang=4)
+
+
+def _end(page: Page, report: Report, findings: list[Finding]) -> None:
+    page.blank()
+    if findings:
+        page.paragraph((f"More: advisor explain {findings[0].rule} (why, and how it is judged)", "dim"), hang=6)
+    if findings and page.text().count("\n") > _LONG:
+        page.paragraph((verdict(report), "title"))

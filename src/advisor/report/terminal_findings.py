@@ -1,0 +1,136 @@
+"""Findings on a terminal page: in full, or one line each."""
+
+from __future__ import annotations
+
+from advisor.model import Evidence, Finding, Fix
+from advisor.report import text as t
+from advisor.report.source import source_line
+from advisor.report.terminal_page import Page
+
+IN_FULL = 3  # findings shown in full by default ...
+IN_FULL_SEVERE = 5  # ... or so many, if they are of high severity
+_INDENT = 4
+_ROWS, _PLACES, _NOTES = 5, 3, 2  # of one finding, by default
+
+
+def show_findings(page: Page, main: list[Finding], also: list[Finding], step_ns: int | None) -> None:
+    """All findings. They are numbered through, in the order in which they stand."""
+    full = [finding for i, finding in enumerate(main) if page.style.full or _in_full(i, finding)]
+    rest = main[len(full) :]
+    if main:
+        page.heading("Findings", "saving per step if only this one is mended")
+        for number, finding in enumerate(full, 1):
+            page.blank()
+            show_finding(page, number, finding, step_ns)
+        page.blank()
+        for number, finding in enumerate(rest, len(full) + 1):
+            one_line(page, number, finding, step_ns)
+    if also:
+        if main:
+            page.heading("Also noticed", "weaker evidence, or no saving to promise")
+        else:
+            page.heading("Noticed", "no firm saving to promise")
+        for i, finding in enumerate(also):
+            number = len(main) + i + 1
+            if page.style.full or finding.severity == "high" or (not main and _in_full(i, finding)):
+                page.blank()
+                show_finding(page, number, finding, step_ns)
+                page.blank()
+            else:
+                one_line(page, number, finding, step_ns)
+                if finding.fixes:
+                    page.paragraph((f"Fix: {finding.fixes[0].title}", "dim"), indent=_INDENT)
+
+
+def _in_full(i: int, finding: Finding) -> bool:
+    return i < IN_FULL or (i < IN_FULL_SEVERE and finding.severity == "high")
+
+
+def one_line(page: Page, number: int, finding: Finding, step_ns: int | None) -> None:
+    """Number, severity, share, saving, title; a long title goes on below itself."""
+    share, amount = "", "no promise"
+    if finding.saving is not None:
+        share = t.percent(finding.saving.to_dict(step_ns or 0)["expected_frac"]) if step_ns else ""
+        amount = t.duration(finding.saving.expected_ns)
+    start = f"{number:>2}  "
+    figures = f"{share:>5}  {amount:>7}  " if finding.saving else f"{amount:>14}  "
+    severity = f"{finding.severity:<6}  "
+    parts: list[str | tuple[str, str]] = [start, (severity, finding.severity), figures, finding.title]
+    page.paragraph(*parts, hang=len(start + severity + figures))
+
+
+def show_finding(page: Page, number: int, finding: Finding, step_ns: int | None) -> None:
+    start = f"{number}. "
+    severity = f"{finding.severity.upper()}  "
+    page.paragraph((start, "title"), (severity, finding.severity), (finding.title, "title"), hang=_INDENT)
+    _promise(page, finding, step_ns)
+    for table in finding.evidence if page.style.full else finding.evidence[:2]:
+        _evidence(page, table)
+    _places(page, finding)
+    for i, fix in enumerate(finding.fixes):
+        _fix(page, fix, first=i == 0)
+    for caveat in finding.caveats:
+        page.paragraph("Note: ", caveat, indent=_INDENT, hang=_INDENT + 6)
+
+
+def _promise(page: Page, finding: Finding, step_ns: int | None) -> None:
+    saving = finding.saving
+    if saving is not None:
+        page.paragraph("Saves ", (t.saving_long(saving, step_ns), "good"), indent=_INDENT)
+    basis = t.BASIS_MEANING[saving.basis if saving else "none"]
+    confidence = f"Confidence {finding.confidence}: {t.CONFIDENCE_MEANING[finding.confidence]}; {basis}"
+    page.paragraph((confidence, "dim"), indent=_INDENT)
+    if finding.alternative_to:
+        page.paragraph(f"Competes for the same time as {finding.alternative_to}: mend one of them.", indent=_INDENT)
+    if page.style.full:
+        page.paragraph((f"Rule {finding.rule}, family {finding.family}", "dim"), indent=_INDENT)
+
+
+def _evidence(page: Page, table: Evidence) -> None:
+    if not table.columns:
+        return
+    rows = table.rows if page.style.full else table.rows[:_ROWS]
+    width = len(table.columns)
+    texts = [[t.cell(column, value) for column, value in zip(table.columns, row, strict=False)] for row in rows]
+    texts = [row + [""] * (width - len(row)) for row in texts]
+    numeric = [all(isinstance(row[i], (int, float)) for row in rows if i < len(row) and row[i] is not None) for i in range(width)]
+    page.blank()
+    page.paragraph(table.caption, indent=_INDENT)
+    page.table([t.heading(column) for column in table.columns], texts, numeric, indent=_INDENT + 2)
+    if len(rows) < len(table.rows):
+        page.line((f"and {t.count(len(table.rows) - len(rows), 'more row')} (-v)", "dim"), indent=_INDENT + 2)
+
+
+def _places(page: Page, finding: Finding) -> None:
+    places = finding.locations if page.style.full else finding.locations[:_PLACES]
+    if not places:
+        return
+    page.blank()
+    page.line("In your code", indent=_INDENT)
+    for location in places:
+        share = "" if location.share is None else f"  {t.percent(location.share)}"
+        where = t.place(location.file, location.line, location.function)
+        page.paragraph((where, "title"), share, indent=_INDENT + 2, hang=_INDENT + 4)
+        quoted = source_line(page.style.source_root, location)
+        if quoted:
+            page.line((t.shorten(quoted, page.width - _INDENT - 4), "code"), indent=_INDENT + 4)
+    if len(places) < len(finding.locations):
+        page.line((f"and {t.count(len(finding.locations) - len(places), 'more place')} (-v)", "dim"), indent=_INDENT + 2)
+
+
+def _fix(page: Page, fix: Fix, first: bool) -> None:
+    label = "Fix: " if first else "Or: "
+    kind = t.fix_kind(fix)
+    if first:
+        page.blank()
+    page.paragraph((label, "good"), fix.title, (f"  ({kind})" if kind else "", "dim"), indent=_INDENT, hang=_INDENT + len(label))
+    if not first and not page.style.full:
+        return
+    lines = t.clean_block(fix.snippet)
+    if lines:
+        page.code(lines)
+    notes = fix.caveats if page.style.full else fix.caveats[:_NOTES]
+    for caveat in notes:
+        page.paragraph("Note: ", caveat, indent=_INDENT, hang=_INDENT + 6)
+    for reference in fix.references if page.style.full else fix.references[:1]:
+        page.line("See: ", reference, indent=_INDENT)

@@ -1,0 +1,258 @@
+"""Wording and number formats that all formats for people share."""
+
+from __future__ import annotations
+
+import math
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+from advisor.model import Finding, Fix, Report, Saving
+
+FORMAT_NAMES = {
+    "torch-trace": "torch.profiler trace",
+    "nsys-sqlite": "Nsight Systems export",
+    "nsys-report": "Nsight Systems report",
+    "nvidia-smi-csv": "nvidia-smi log",
+    "nvidia-smi-dmon": "nvidia-smi dmon log",
+    "nvidia-smi-pmon": "nvidia-smi pmon log",
+    "nvidia-smi-query": "nvidia-smi -q",
+    "nvidia-smi-xml": "nvidia-smi -q -x",
+    "nvidia-smi-table": "nvidia-smi table",
+    "nvidia-smi-topology": "nvidia-smi topology",
+    "cuda-memory-snapshot": "CUDA memory snapshot",
+}
+STEP_SOURCES = {
+    "profiler-step": "by ProfilerStep# marks",
+    "nvtx": "by NVTX ranges",
+    "user-pattern": "by the pattern given",
+    "inferred": "inferred from repeating kernels",
+    "none": "no step found: the whole window counts as one",
+}
+# Parts of a step in which the GPU works, in the order in which they claim time; and what an idle GPU waits for.
+BUSY_PARTS = {
+    "compute": "compute",
+    "communication": "exposed communication",
+    "communication_wait": "waiting for other ranks",
+    "copy": "exposed copies",
+}
+IDLE_CAUSES = {
+    "dataloader": "data loading",
+    "host-sync": "host synchronisation",
+    "launch": "kernel launches",
+    "python": "Python between launches",
+    "memory-management": "memory management",
+    "unexplained": "unexplained",
+}
+SAFETY_MEANING = {
+    "same-numerics": "same results",
+    "changes-numerics": "results change slightly",
+    "changes-memory": "memory use changes",
+    "operational": "outside the program",
+}
+CONFIDENCE_MEANING = {
+    "high": "seen directly",
+    "medium": "seen directly, its size is less certain",
+    "low": "inferred from names or partial data",
+}
+BASIS_MEANING = {
+    "replay": "the step was replayed without it",
+    "bound": "bounded, not replayed",
+    "none": "no saving is promised",
+}
+_DURATIONS = (
+    (3_600_000_000_000, "h"),
+    (60_000_000_000, "min"),
+    (1_000_000_000, "s"),
+    (1_000_000, "ms"),
+    (1_000, "µs"),
+    (1, "ns"),
+)
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+
+
+def clean(text: object) -> str:
+    """One printable line: text from a trace may hold escape sequences, line breaks or characters that turn the line around."""
+    line = str(text)
+    if line.isprintable():
+        return line
+    return "".join(character if character.isprintable() else _visible(character) for character in line)
+
+
+def _visible(character: str) -> str:
+    if character.isspace():
+        return " "
+    code = ord(character)
+    if 0xD800 <= code <= 0xDFFF:
+        return "\N{REPLACEMENT CHARACTER}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def clean_block(text: str) -> list[str]:
+    """Lines of code, each printable, without blank lines at either end."""
+    lines = [clean(line.expandtabs(4)).rstrip() for line in text.replace("\r\n", "\n").split("\n")]
+    while lines and not lines[0]:
+        del lines[0]
+    while lines and not lines[-1]:
+        del lines[-1]
+    return lines
+
+
+def shorten(text: str, limit: int, ellipsis: str = "…") -> str:
+    """The text, its middle left out where it is longer than `limit` characters: both ends tell kernels and paths apart."""
+    if len(text) <= limit:
+        return text
+    keep = max(limit - len(ellipsis), 0)
+    head = keep - keep // 2
+    return text[:head] + ellipsis + text[len(text) - keep // 2 :]
+
+
+def significant(value: float, digits: int = 2) -> str:
+    """Decimal text with so many significant digits, but all of the integer part and no zeros at the end: 4.6, 132, 2."""
+    if not math.isfinite(value):
+        return "unknown"
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    decimals = max(digits - 1 - magnitude, 0)
+    rounded = round(value, decimals)
+    if rounded and math.floor(math.log10(abs(rounded))) > magnitude:  # 9.96 has become 10.0
+        decimals = max(decimals - 1, 0)
+    text = f"{rounded:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def duration(ns: float | None, digits: int = 2) -> str:
+    """4_600_000 -> '4.6 ms'. At least three digits from 10 units on: '16.5 ms'."""
+    return "unknown" if ns is None else _scaled(ns, _DURATIONS, digits)
+
+
+def size(count: float | None) -> str:
+    """150_109_880_320 -> '140 GiB'."""
+    return "unknown" if count is None else _scaled(count, _BYTES, 2)
+
+
+def _scaled(value: float, units: tuple[tuple[int, str], ...], digits: int) -> str:
+    if not math.isfinite(value):
+        return "unknown"
+    for factor, unit in units:
+        amount = value / factor
+        if factor == 1:
+            return f"{amount:,.0f} {unit}"
+        if abs(amount) >= 1:
+            return f"{significant(amount, digits if abs(amount) < 10 else max(digits, 3))} {unit}"
+    raise AssertionError("the last unit fits every value")
+
+
+def percent(share: float | None) -> str:
+    """0.284 -> '28 %'; below 10 % two digits: '3.4 %'."""
+    return "unknown" if share is None else f"{_percent_number(share)} %"
+
+
+def _percent_number(share: float) -> str:
+    value = share * 100
+    if not math.isfinite(value):
+        return "unknown"
+    if 0 < abs(value) < 0.095:
+        return "<0.1" if value > 0 else ">-0.1"
+    return significant(value, 2) if abs(value) >= 0.95 else significant(value, 1)
+
+
+def percent_range(low: float | None, high: float | None) -> str:
+    """'19 to 36 %', or one figure where both read the same."""
+    if low is None or high is None:
+        return "unknown"
+    first, last = _percent_number(low), _percent_number(high)
+    return f"{first} %" if first == last else f"{first} to {last} %"
+
+
+def duration_range(low: int, high: int, digits: int = 2) -> str:
+    """'3.1 to 5.9 ms'; both units where they differ."""
+    first, last = duration(low, digits), duration(high, digits)
+    if first == last:
+        return first
+    amount, unit = first.rsplit(" ", 1)
+    if low == 0:
+        return f"0 to {last}"
+    return f"{amount} to {last}" if last.endswith(f" {unit}") else f"{first} to {last}"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """'1 step', '1,185 kernels'."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def join(words: list[str], last: str = "and") -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}" if words else ""
+
+
+def cell(column: str, value: Any) -> str:
+    """A value of an evidence table: the column's suffix (_ns, _bytes, _frac) tells its unit."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        if column == "ns" or column.endswith("_ns"):
+            return duration(value)
+        if column == "bytes" or column.endswith("_bytes"):
+            return size(value)
+        if column.endswith("_frac"):
+            return percent(value)
+        return number(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(cell("", item) for item in value)
+    return clean(value)
+
+
+def number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else significant(value, 3)
+
+
+def heading(column: str) -> str:
+    """Column name for people: the suffix that tells the unit is dropped, since cells print it."""
+    for suffix in ("_ns", "_bytes", "_frac"):
+        if column.endswith(suffix) and column != suffix:
+            column = column.removesuffix(suffix)
+            break
+    return clean(column.replace("_", " "))
+
+
+def place(file: str, line: int | None, function: str | None) -> str:
+    """'train.py:148 forward'."""
+    where = clean(file) if line is None else f"{clean(file)}:{line}"
+    return f"{where} {clean(function)}" if function else where
+
+
+def file_name(path: str) -> str:
+    """Last component of a path as this or another operating system writes it."""
+    return clean(PureWindowsPath(path).name if "\\" in path else PurePosixPath(path).name) or clean(path)
+
+
+def sections(report: Report) -> tuple[list[Finding], list[Finding]]:
+    """Findings that promise something with evidence, and those that stand apart: inferred from partial data, or no promise."""
+    main = [finding for finding in report.findings if finding.saving is not None and finding.confidence != "low"]
+    return main, [finding for finding in report.findings if finding.saving is None or finding.confidence == "low"]
+
+
+def fix_kind(fix: Fix) -> str:
+    """'minutes; same results'."""
+    return "; ".join(clean(word) for word in (fix.effort, SAFETY_MEANING.get(fix.safety, fix.safety)) if word)
+
+
+def saving_short(saving: Saving | None, step_ns: int | None) -> str:
+    """'4.6 ms, 28 %' or 'no promise'."""
+    if saving is None:
+        return "no promise"
+    share = saving.to_dict(step_ns or 0)["expected_frac"]
+    return duration(saving.expected_ns) if share is None else f"{duration(saving.expected_ns)}, {percent(share)}"
+
+
+def saving_long(saving: Saving, step_ns: int | None) -> str:
+    """'4.6 ms a step, 28 % (3.1 to 5.9 ms, 19 to 36 %)'."""
+    shares = saving.to_dict(step_ns or 0)
+    known = shares["expected_frac"] is not None
+    text = f"{duration(saving.expected_ns)} a step" + (f", {percent(shares['expected_frac'])}" if known else "")
+    if saving.low_ns == saving.high_ns:
+        return text
+    spread = duration_range(saving.low_ns, saving.high_ns)
+    return f"{text} ({spread}, {percent_range(shares['low_frac'], shares['high_frac'])})" if known else f"{text} ({spread})"

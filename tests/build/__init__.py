@@ -1,0 +1,1 @@
+"""Small inputs and reports that tests build."""
