@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.derive.bounds import two_sided
+from advisor.derive.bounds import TwoSided, two_sided
 from advisor.derive.breakdown import breakdown
 from advisor.model import Evidence, Finding, Notice, Report, RuleOutcome, Run, Saving
 from advisor.model.report import CONFIDENCES, SEVERITIES, Outcome
@@ -24,7 +24,7 @@ from advisor.rules.plain import plain, plain_location, plain_text
 from advisor.rules.ranking import LEAST_SHARE, confidence, expected, folded, ranked, severity
 from advisor.rules.rule import ENVIRONMENT, Rule
 from advisor.rules.runinfo import run_info
-from advisor.rules.saving import Claim, Step, bound_saving, clipped, combined_saving, scaled, scaled_change
+from advisor.rules.saving import Claim, bound_saving, clipped, combined_saving, scaled, scaled_change
 from advisor.rules.validity import torch_version
 
 
@@ -74,7 +74,7 @@ def analyze(
     )
 
 
-def outcomes(run: Run, entries: Sequence[Entry], step: Step | None) -> tuple[list[Judged], list[Notice]]:
+def outcomes(run: Run, entries: Sequence[Entry], step: TwoSided | None) -> tuple[list[Judged], list[Notice]]:
     """What each rule says, in the order given, using the fuller recording where the light one cannot tell."""
     judged = [judge(run, entry) for entry in entries]
     if run.fuller is None:
@@ -191,7 +191,7 @@ def fingerprint(rule: Rule, draft: Draft) -> str:
 
 
 def _findings(
-    run: Run, judged: list[Judged], step: Step | None, redact: bool
+    run: Run, judged: list[Judged], step: TwoSided | None, redact: bool
 ) -> tuple[list[Finding], list[Claim], list[RuleOutcome]]:
     """Findings in their order, what they claim together, and the outcome of every rule."""
     changes: dict[int, Change | None] = {}
@@ -220,7 +220,7 @@ def _findings(
     return findings, _claims(findings, changes), list(outcome.values())
 
 
-def _saving(rule: Rule, draft: Draft, step: Step | None) -> Saving | None:
+def _saving(rule: Rule, draft: Draft, step: TwoSided | None) -> Saving | None:
     if step is None or step.step_ns <= 0 or rule.informs:
         return None
     if draft.saving is not None:
@@ -228,7 +228,7 @@ def _saving(rule: Rule, draft: Draft, step: Step | None) -> Saving | None:
     return bound_saving(draft.change, step) if draft.change is not None else None
 
 
-def _finding(one: Judged, draft: Draft, saving: Saving | None, run: Run, step: Step | None, redact: bool) -> Finding:
+def _finding(one: Judged, draft: Draft, saving: Saving | None, run: Run, step: TwoSided | None, redact: bool) -> Finding:
     rule, seen = one.rule, one.run or run
     ctx = Context(seen, rule)
     torch = torch_version(seen)
@@ -273,7 +273,7 @@ def _claims(findings: list[Finding], changes: dict[int, Change | None]) -> list[
     return [Claim(finding.saving, changes[id(finding)]) for finding in best.values() if finding.saving is not None]
 
 
-def _throughput(run: Run, step: Step | None) -> dict[str, object]:
+def _throughput(run: Run, step: TwoSided | None) -> dict[str, object]:
     items = run.options.items_per_step
     if not items or step is None or step.step_ns <= 0:
         return {}

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from advisor.derive.bounds import TwoSided
 from advisor.model import Saving
 from advisor.rules.contract import Change
-
-
-class Step(Protocol):
-    """A steady step seen from both sides (advisor.derive.bounds.TwoSided): step = max(host, gpu) + wait, in ns."""
-
-    step_ns: int
-    host_ns: int
-    gpu_ns: int
-    wait_ns: int
-
-    def after(self, host_ns: int = 0, gpu_ns: int = 0, wait_ns: int = 0) -> int:
-        """The step when those amounts vanish."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -31,8 +18,8 @@ class Claim:
     change: Change | None = None
 
 
-def bound_saving(change: Change, step: Step) -> Saving:
-    """The saving of one change, basis `bound`: expected by the two-sided step, high the interval limit, low 0."""
+def bound_saving(change: Change, step: TwoSided) -> Saving:
+    """The saving of one change, basis `bound`: expected by step = max(host, gpu) + wait, high the interval limit, low 0."""
     total = change.host_ns + change.gpu_ns + change.wait_ns
     limit = total if change.limit_ns is None else change.limit_ns
     high = min(max(limit, 0), step.step_ns)
@@ -40,7 +27,7 @@ def bound_saving(change: Change, step: Step) -> Saving:
     return Saving(0, min(max(expected, 0), high), high, "bound")
 
 
-def combined_saving(claims: Sequence[Claim], step: Step) -> Saving | None:
+def combined_saving(claims: Sequence[Claim], step: TwoSided) -> Saving | None:
     """What all claims save together; None without claims.
 
     Claims may overlap in time, and nothing here says where. So each takes its share of what the others leave, side by

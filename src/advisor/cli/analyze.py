@@ -1,0 +1,220 @@
+"""`advisor analyze`: recordings in, ranked findings out."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from advisor.cli import console
+from advisor.cli.rules import rules_option
+
+LEVELS = ("high", "medium", "low")
+
+
+def step_range(text: str) -> tuple[int | None, int | None]:
+    """`A:B`, half open as in Python, either end may be missing. ValueError if it is nothing of the kind."""
+    found = re.fullmatch(r"\s*(-?\d{0,9})\s*:\s*(-?\d{0,9})\s*", text)
+    if not found or "-" in found.groups():
+        raise ValueError("write A:B, for example 2:10, 5: or :-1")
+    low, high = (int(part) if part else None for part in found.groups())
+    return low, high
+
+
+def _steps(ctx: click.Context, option: click.Parameter, value: str | None) -> tuple[int | None, int | None] | None:
+    try:
+        return None if value is None else step_range(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, option) from error
+
+
+def _items(ctx: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 < value < float("inf"):
+        raise click.BadParameter("must be a finite number above 0", ctx, option)
+    return value
+
+
+def _pattern(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    try:
+        re.compile(value or "")
+    except (re.error, RecursionError, OverflowError) as error:
+        raise click.BadParameter(f"not a regular expression: {error}", ctx, option) from error
+    return value
+
+
+def _options(function: Any) -> Any:
+    """The options, in the order of the help text."""
+    for option in reversed(
+        (
+            click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
+            click.option(
+                "--format",
+                "form",
+                type=click.Choice(["text", "json", "markdown"]),
+                default="text",
+                help="Default: text.",
+            ),
+            click.option("--output", metavar="FILE", type=click.Path(), help="Write the report here, not to standard output."),
+            click.option("--select", metavar="RULE", multiple=True, help="Only these rules or families; comma lists are fine."),
+            click.option("--ignore", metavar="RULE", multiple=True, help="Without these rules or families."),
+            rules_option(),
+            click.option("--rank", type=click.IntRange(0), metavar="N", help="Look at this rank only."),
+            click.option("--steps", metavar="A:B", callback=_steps, help="Look at these recorded steps, the first is 0."),
+            click.option("--step-pattern", metavar="REGEX", callback=_pattern, help="Ranges whose names match are the steps."),
+            click.option("-v", "--verbose", is_flag=True, help="Print all details."),
+            click.option("-q", "--quiet", is_flag=True, help="Print the verdict and one line a finding."),
+            click.option(
+                "--fail-on",
+                metavar="WHAT",
+                multiple=True,
+                help="Exit with status 1 if there is a finding of severity high, medium or low (or above) with confidence "
+                "medium at least, or any finding of this rule. May be given several times.",
+            ),
+            click.option("--gpu", metavar="NAME", help="Model of the GPU, where the recording does not tell."),
+            click.option("--torch-version", metavar="VERSION", help="Version of PyTorch, where the recording does not tell."),
+            click.option("--framework", metavar="NAME", help="Show fixes for this framework first (ddp, fsdp2, lightning, ...)."),
+            click.option(
+                "--items-per-step",
+                type=float,
+                callback=_items,
+                metavar="N",
+                help="Samples or tokens a step, to print the throughput.",
+            ),
+            click.option("--redact", is_flag=True, help="Leave source locations out of the report."),
+            click.option("--processes", type=click.IntRange(1), metavar="N", help="Read so many files at a time."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("analyze")
+@_options
+def command(
+    paths: tuple[str, ...],
+    form: str,
+    output: str | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    rule_dirs: tuple[str, ...],
+    rank: int | None,
+    steps: tuple[int | None, int | None] | None,
+    step_pattern: str | None,
+    verbose: bool,
+    quiet: bool,
+    fail_on: tuple[str, ...],
+    gpu: str | None,
+    torch_version: str | None,
+    framework: str | None,
+    items_per_step: float | None,
+    redact: bool,
+    processes: int | None,
+) -> int:
+    """Find what holds a training run back and print ranked fixes.
+
+    All PATHs together are one run: traces of several ranks, an nsys export beside a torch trace, an nvidia-smi log.
+    """
+    from advisor.model import Options
+    from advisor.rules.catalogue import catalogue, chosen
+    from advisor.rules.engine import analyze
+
+    if verbose and quiet:
+        raise click.UsageError("--verbose and --quiet exclude one another")
+    _check_framework(framework)
+    # Wrong names and places are told before minutes are spent on reading.
+    entries, _ = catalogue(rule_dirs)
+    ids = {entry.rule.id for entry in chosen(entries, select, ignore)}
+    limits = [name.strip() for text in fail_on for name in text.split(",") if name.strip()]
+    _check_limits(limits, ids)
+    target = _target(output, paths) if output is not None else None
+    options = Options(
+        gpu=gpu,
+        torch_version=torch_version,
+        framework=framework,
+        items_per_step=items_per_step,
+        rank=rank,
+        steps=steps,
+        step_pattern=step_pattern,
+    )
+    run = console.load(paths, options)
+    report = analyze(run, select=select, ignore=ignore, rule_dirs=rule_dirs, redact=redact)
+    _print(report, form, target, verbosity=1 if verbose else -1 if quiet else 0)
+    return 1 if _fails(report, limits) else 0
+
+
+def _check_framework(name: str | None) -> None:
+    from advisor.rules.rule import FRAMEWORKS, nearest
+
+    if name is not None and name not in FRAMEWORKS:
+        raise click.UsageError(f"no framework {name!r}{nearest(name, FRAMEWORKS)}; known are {', '.join(FRAMEWORKS)}")
+
+
+def _check_limits(limits: list[str], ids: set[str]) -> None:
+    from advisor.rules.rule import nearest
+
+    for name in limits:
+        if name not in LEVELS and name not in ids:
+            raise click.UsageError(
+                f"--fail-on {name!r} is neither a severity nor a selected rule{nearest(name, [*LEVELS, *ids])}"
+            )
+
+
+def _fails(report: Any, limits: list[str]) -> bool:
+    found = {outcome.id for outcome in report.rules if outcome.outcome == "found"}
+    levels = {finding.severity for finding in report.findings if finding.confidence != "low"}
+    for name in limits:
+        if name in LEVELS and levels & set(LEVELS[: LEVELS.index(name) + 1]):
+            return True
+        if name in found:
+            return True
+    return False
+
+
+def _target(output: str, paths: tuple[str, ...]) -> Path | None:
+    """Where the report goes; None for standard output. UsageError if it cannot go there."""
+    if output == "-":
+        return None
+    target = Path(output)
+    if target.is_dir():
+        raise click.UsageError(f"--output {output}: is a folder")
+    if not target.parent.is_dir():
+        raise click.UsageError(f"--output {output}: there is no folder {target.parent}")
+    for path in paths:
+        if target.exists() and os.path.exists(path) and target.samefile(path):
+            raise click.UsageError(f"--output {output}: is one of the inputs")
+    return target
+
+
+def _print(report: Any, form: str, target: Path | None, verbosity: int) -> None:
+    from advisor.report import render
+
+    if target is not None:
+        write_whole(target, render(report, form, color=False, width=100, verbosity=verbosity))
+        return
+    width = shutil.get_terminal_size((100, 24)).columns
+    unicode = "utf" in (sys.stdout.encoding or "").lower()
+    color = console.color()
+    console.write(render(report, form, color=color, width=width, verbosity=verbosity, unicode=unicode))
+
+
+def write_whole(target: Path, text: str) -> None:
+    """`text` in the file, all of it or nothing: a reader never meets half a report."""
+    target = Path(os.path.realpath(target))
+    if target.exists() and not target.is_file():  # a pipe or /dev/stderr
+        target.write_text(text, encoding="utf-8")
+        return
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with open(partial, "x", encoding="utf-8") as out:
+            out.write(text)
+        if target.exists():
+            shutil.copymode(target, partial)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
