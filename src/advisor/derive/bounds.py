@@ -16,7 +16,7 @@ import numpy as np
 
 from advisor.derive.activity import Activity, activities, step_windows
 from advisor.derive.host import HostSide, host_sides
-from advisor.derive.intervals import IntervalSet, clip, complement, intersect, length, subtract
+from advisor.derive.intervals import IntervalSet, clip, complement, intersect, length, merge, subtract
 from advisor.derive.steps import StepTime, step_time, steps
 from advisor.model import Run
 
@@ -99,17 +99,11 @@ def _gpu_side(run: Run, activity: Activity) -> tuple[int, int]:
     gaps = complement(busy, int(span[0].min()), int(span[1].max()))
     size = gaps[1] - gaps[0]
     own = np.where(size <= STREAM_GAP_NS, size, QUEUE_GAP_NS)
-    inside = intersect(activity.busy, _merged(span))
+    inside = intersect(activity.busy, merge(span))
     share = length(inside) / max(length(busy), 1)
-    waiting = length(subtract(intersect(activity.peer_wait, _merged(span)), activity.compute))
+    waiting = length(subtract(intersect(activity.peer_wait, merge(span)), activity.compute))
     work = length(inside) + float(own.sum()) * share - waiting
     return int(work / n), int(waiting / n)
-
-
-def _merged(windows: IntervalSet) -> IntervalSet:
-    from advisor.derive.intervals import merge
-
-    return merge(windows)
 
 
 def _host_side(side: HostSide, spans: IntervalSet) -> tuple[int, int]:

@@ -82,9 +82,11 @@ def _from_codes(run: Run, source: str, matches: dict[int, re.Match[str] | None])
     if not len(rows):
         return NONE
     chosen = ranges.take(rows)
-    forest = Nesting(chosen)
-    # "batch 3" inside "step 3": the outermost label is the step. An equal start is nesting too.
-    chosen = chosen.take(np.flatnonzero(forest.roots())).ordered()
+    # "batch 3" inside "step 3": the outermost label is the step. Ranges that were never popped all end at the same
+    # moment, one inside the other: those carry the label of the outermost one and are steps too.
+    labels = _labels(run, chosen["name"])
+    outer = np.unique(labels[Nesting(chosen).roots()])
+    chosen = chosen.take(np.isin(labels, outer)).ordered()
     numbers = np.array([_number(matches[int(code)]) for code in chosen["name"]], np.int64)
     if (numbers < 0).any():
         numbers = _positions(mixed_key(chosen["rank"], chosen["process"]))
@@ -92,6 +94,14 @@ def _from_codes(run: Run, source: str, matches: dict[int, re.Match[str] | None])
     keep = _main_thread(run, thread_keys(chosen), mixed_key(chosen["rank"], chosen["process"]))
     chosen, numbers = chosen.take(keep), numbers[keep]
     return Marks(source, chosen["start"], chosen["end"], chosen["rank"], chosen["process"], numbers)
+
+
+def _labels(run: Run, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """An id per row that is equal for names which differ in their digits only."""
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    texts = [re.sub(r"\d+", "", run.strings[int(code)]) for code in distinct]
+    ids = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    return np.array([ids[text] for text in texts], np.int64)[inverse].reshape(-1)
 
 
 def _number(match: re.Match[str] | None) -> int:
