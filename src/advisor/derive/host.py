@@ -131,10 +131,9 @@ def _one(
     events, frames = np.maximum(events, 0), np.maximum(frames, 0)
     wait = np.minimum(waits[0][rows], end - start)
     own = end - start - wait
-    recorded_ops = len(op_edges) > 0
     return HostSide(
         rank, process, rows, kind, start, end, before, events, frames, wait, own,
-        _deflate_segments(before, events, frames), _deflate_calls(kind, own) if recorded_ops else own,
+        _deflate_segments(before, events, frames), _deflate_calls(kind, own),
         waits[1].get((rank, process), False),
     )  # fmt: skip
 

@@ -84,7 +84,7 @@ class StepTime:
 
 
 def steps(run: Run) -> Steps:
-    """The steps of every rank, from marks or else inferred; empty if neither is possible."""
+    """The steps of every rank: marked, else inferred, else all GPU work as one step (source "none")."""
     return run.derived(_steps)
 
 
@@ -92,7 +92,25 @@ def _steps(run: Run) -> Steps:
     marks = marked_steps(run)
     if not len(marks):
         marks = inferred_steps(run)
+    if not len(marks):
+        marks = _whole_window(run)
     return _measure(run, _selected(run, marks))
+
+
+def _whole_window(run: Run) -> Marks:
+    """All of each process's GPU work, from its first launch, as one step."""
+    work, call, calls = gpu_work(run), links(run).call, run.table("runtime_calls")
+    begin = np.where(call >= 0, calls["start"][np.maximum(call, 0)] if len(calls) else 0, work.start)
+    members = sorted({(int(r), int(p)) for r, p in zip(work.rank, work.process, strict=True)})
+    mine = [(work.rank == r) & (work.process == p) for r, p in members]
+    return Marks(
+        "none",
+        np.array([int(np.minimum(begin, work.start)[m].min()) for m in mine], np.int64),
+        np.array([int(work.end[m].max()) for m in mine], np.int64),
+        np.array([r for r, _ in members], np.int32),
+        np.array([p for _, p in members], np.int64),
+        np.zeros(len(members), np.int64),
+    )
 
 
 def _selected(run: Run, marks: Marks) -> Marks:
@@ -115,6 +133,7 @@ def _measure(run: Run, marks: Marks) -> Steps:
         same = (rank[1:] == rank[:-1]) & (process[1:] == process[:-1])
         end[:-1][same] = start[1:][same]
         first[1:] = ~same
+        _close_open_ends(end, own_end, start, same)
     gpu_end = _gpu_ends(run, start, end, rank, process)
     period = np.full(n, -1, np.int64)
     if n > 1:
@@ -129,6 +148,16 @@ def _measure(run: Run, marks: Marks) -> Steps:
         if not steady[mine].any():
             steady |= mine & (~hitch if (~hitch[mine]).any() else True)
     return Steps(marks.source, start, end, rank, process, marks.number[order], gpu_end, period, np.asarray(steady, bool), hitch)
+
+
+def _close_open_ends(
+    end: npt.NDArray[np.int64], own_end: npt.NDArray[np.int64], start: npt.NDArray[np.int64], same: npt.NDArray[np.bool_]
+) -> None:
+    """A last step that ends at the very moment its predecessor ends was never popped: give it the usual length."""
+    for last in np.flatnonzero(np.append(~same, True)):
+        if last and same[last - 1] and own_end[last] == own_end[last - 1]:
+            first = last - int(np.argmin(same[:last][::-1])) if not same[:last].all() else 0
+            end[last] = min(int(own_end[last]), int(start[last] + np.median(end[first:last] - start[first:last])))
 
 
 def _gpu_ends(

@@ -1,0 +1,87 @@
+"""How good the recording is: what it lacks, what the profiler added, and where records were lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.derive.bounds import two_sided
+from advisor.derive.calls import LAUNCHES, is_kind, links
+from advisor.derive.gpus import COPY, gpu_work
+from advisor.derive.steps import steps
+from advisor.model import Run
+
+
+@dataclass(frozen=True)
+class CaptureQuality:
+    """What limits the judgement.
+
+    steps: recorded steps of the rank that has most; steady: usable ones; hitches: steps held up by the profiler.
+    unlinked_share: share of GPU operations without a recorded launch; empty_launch_share: share of launch calls without
+    a recorded operation; profiler_share: share of the recorded step that the profiler added.
+    lacks: what was not recorded, in words for people, most useful first.
+    """
+
+    steps: int
+    steady: int
+    hitches: int
+    source: str
+    kernels: int
+    unlinked_share: float
+    empty_launch_share: float
+    profiler_share: float
+    lacks: tuple[str, ...]
+
+
+def capture_quality(run: Run) -> CaptureQuality:
+    return run.derived(_capture_quality)
+
+
+def _capture_quality(run: Run) -> CaptureQuality:
+    found, work, link = steps(run), gpu_work(run), links(run)
+    counts = [len(found.of(*member)) for member in found.members]
+    steady = [int(found.steady[found.of(*member)].sum()) for member in found.members]
+    launches = is_kind(run, *LAUNCHES)
+    first = int(found.start.min()) if len(found) else 0
+    # Work launched before the recording began has no launch; only work inside the steps counts.
+    inside = work.start >= first
+    sides = two_sided(run)
+    return CaptureQuality(
+        steps=max(counts, default=0) if found.source != "none" else 0,
+        steady=max(steady, default=0) if found.source != "none" else 0,
+        hitches=int(found.hitch.sum()),
+        source=found.source,
+        kernels=len(run.table("kernels")),
+        unlinked_share=_share(link.call[inside] < 0),
+        empty_launch_share=_share(link.count[launches] == 0),
+        profiler_share=sides.profiler_share if sides else 0.0,
+        lacks=tuple(_lacks(run)),
+    )
+
+
+def _share(mask: np.ndarray) -> float:  # type: ignore[type-arg]
+    return float(mask.mean()) if len(mask) else 0.0
+
+
+def _lacks(run: Run) -> list[str]:
+    work = gpu_work(run)
+    lacks = []
+    if not len(run.table("kernels")):
+        lacks.append("GPU kernels")
+    if len(work) and not len(run.table("runtime_calls")):
+        lacks.append("CUDA calls")
+    if not len(run.table("host_ops")) and not len(run.table("ranges")):
+        lacks.append("operators or ranges")
+    if len(run.table("host_ops")) and not run.table("host_ops").has("shapes"):
+        lacks.append("shapes")
+    if not len(run.table("python_frames")) and not run.table("host_ops").has("stack"):
+        lacks.append("source lines")
+    copies = run.table("copies")
+    if len(copies) and bool((work.source == COPY).any()) and not copies.has("source"):
+        lacks.append("kind of host memory of copies")
+    if not len(run.table("memory_events")):
+        lacks.append("memory")
+    if not len(run.table("device_samples")):
+        lacks.append("clocks and power")
+    return lacks
