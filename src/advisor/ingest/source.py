@@ -159,7 +159,7 @@ class Source:
         try:
             raw = self._open_raw()
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot be opened: {_reason(error)}") from error
+            raise InputError(f"cannot be opened: {reason_of(error)}") from error
         stream = None
         try:
             if raw.peek(2)[:2] == GZIP_MAGIC:
@@ -168,7 +168,7 @@ class Source:
             else:
                 yield raw
         except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"cannot be read: {_reason(error)}") from error
+            raise InputError(f"cannot be read: {reason_of(error)}") from error
         finally:
             if stream is not None and stream.damage:
                 self.damage = stream.damage
@@ -209,7 +209,7 @@ class Source:
                 compressed = raw.peek(2)[:2] == GZIP_MAGIC
                 raw.close()
             except OSError as error:
-                raise InputError(f"cannot be opened: {_reason(error)}") from error
+                raise InputError(f"cannot be opened: {reason_of(error)}") from error
             if not compressed:
                 self._unpacked = self.file
                 return self.file
@@ -246,9 +246,11 @@ def temporary_folder() -> Path:
     return Path(_temporary.name)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
+    """What went wrong, as one line without the path."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return text.strip().splitlines()[0].lower() if text.strip() else type(error).__name__
+    line = next(iter(text.strip().splitlines()), type(error).__name__)
+    return line[:1].lower() + line[1:]
 
 
-__all__ = ["GZIP_MAGIC", "GunzipStream", "Member", "Source", "temporary_folder"]
+__all__ = ["GZIP_MAGIC", "GunzipStream", "Member", "Source", "reason_of", "temporary_folder"]

@@ -1,0 +1,153 @@
+"""Which rank each recording is of, and which recording of a rank gives the times and which the evidence."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePath
+
+from advisor.ingest.clocks import bounds
+from advisor.model import InputError, Notice, Trace
+
+# rank3, rank_3, rank-3, r3, worker0: a word of its own inside a file or folder name.
+_RANK_IN_NAME = re.compile(r"(?<![a-z0-9])(?:rank[_-]?|worker[_-]?|r)(\d{1,5})(?![a-z0-9])", re.IGNORECASE)
+
+
+def rank_from_name(path: str) -> int | None:
+    """The rank that a file name states, else the folders it lies in, nearest first."""
+    for part in reversed(PurePath(path.replace("::", "/")).parts):
+        if match := _RANK_IN_NAME.search(part):
+            return int(match[1])
+    return None
+
+
+def assign(traces: Sequence[Trace], wanted: int | None, notices: list[Notice]) -> list[Trace]:
+    """The traces with their ranks: as recorded; else, where several need telling apart, by name or because they ran at once.
+
+    `wanted` is the rank the user asks for: traces of unknown rank are taken to be of it, those of others are left out.
+    Raises InputError if nothing is left.
+    """
+    traces = [_with_recorded_rank(trace) for trace in traces]
+    if wanted is not None:
+        given = [replace(trace, rank=wanted) if trace.rank is None else trace for trace in traces]
+        kept = [trace for trace in given if trace.rank == wanted]
+        if traces and not kept:
+            raise InputError(
+                f"no recording of rank {wanted}: there are {_listed(sorted({t.rank for t in given if t.rank is not None}))}"
+            )
+        return kept
+    if len(traces) > 1:
+        traces = [replace(t, rank=rank_from_name(t.path)) if t.rank is None else t for t in traces]
+    unknown = [trace for trace in traces if trace.rank is None]
+    known = sorted({trace.rank for trace in traces if trace.rank is not None})
+    if not unknown or len(traces) == 1:
+        return traces
+    if len(known) == 1:  # another recording of the only rank there is
+        return [replace(trace, rank=known[0]) if trace.rank is None else trace for trace in traces]
+    if known:
+        names = ", ".join(PurePath(trace.path).name for trace in unknown)
+        notices.append(
+            Notice("rank-unknown", f"{names}: the rank is not recorded, beside {_listed(known)}; left out (--rank tells it)")
+        )
+        return [trace for trace in traces if trace.rank is not None]
+    return _number_concurrent(traces, notices)
+
+
+def _with_recorded_rank(trace: Trace) -> Trace:
+    if trace.rank is not None:
+        return trace
+    found = {int(rank) for table in trace.tables.values() if "rank" in table.column_names for rank in set(table["rank"].tolist())}
+    return replace(trace, rank=found.pop()) if len(found) == 1 and found != {-1} else trace
+
+
+def _number_concurrent(traces: list[Trace], notices: list[Notice]) -> list[Trace]:
+    """Traces of one tool that ran at the same time are different processes, whatever their names."""
+    spans = []
+    for trace in traces:
+        span = bounds(trace)
+        if span is None or trace.epoch_ns is None:
+            return traces
+        spans.append((trace.epoch_ns + span[0], trace.epoch_ns + span[1]))
+    same_tool = len({trace.format for trace in traces}) == 1
+    if not same_tool or max(start for start, _ in spans) >= min(end for _, end in spans):
+        return traces
+    order = sorted(range(len(traces)), key=lambda i: (min(_devices(traces[i]), default=0), traces[i].path))
+    names = ", ".join(f"{PurePath(traces[i].path).name} = {number}" for number, i in enumerate(order))
+    notices.append(Notice("ranks-numbered", f"these processes ran at once and state no rank; they are numbered: {names}"))
+    numbers = {i: number for number, i in enumerate(order)}
+    return [replace(trace, rank=numbers[i]) for i, trace in enumerate(traces)]
+
+
+def _devices(trace: Trace) -> set[int]:
+    return set(trace.table("kernels")["device"].tolist())
+
+
+def choose(traces: Sequence[Trace], notices: list[Notice]) -> tuple[list[Trace], list[Trace]]:
+    """(recordings that give the times, recordings that give the evidence): one a rank each.
+
+    The second list is empty unless some rank has a recording that holds more than the one which gives its times; a rank with
+    one recording then stands in both.
+    """
+    groups: dict[int | None, list[Trace]] = defaultdict(list)
+    for trace in traces:
+        groups[trace.rank].append(trace)
+    light: list[Trace] = []
+    full: list[Trace] = []
+    unused: list[Trace] = []
+    for rank in sorted(groups, key=lambda rank: -1 if rank is None else rank):
+        first, *others = sorted(groups[rank], key=_slowing)
+        light.append(first)
+        full.append(max([first, *others], key=_holding))
+        unused += [trace for trace in others if trace is not full[-1]]
+    pairs = [(a, b) for a, b in zip(light, full, strict=True) if a is not b]
+    if pairs:
+        times, evidence = ([pair[side] for pair in pairs] for side in (0, 1))
+        notices.append(
+            Notice(
+                "two-recordings",
+                f"two recordings of one rank: times are those of {_named(times)}, which slows the run less; "
+                f"shapes, stacks and other evidence come from {_named(evidence)}",
+            )
+        )
+    if unused:
+        notices.append(Notice("recording-unused", f"further recordings of the same rank are not used: {_named(unused)}"))
+    return light, full if pairs else []
+
+
+def _slowing(trace: Trace) -> tuple[bool, bool, bool, bool, int, int, str]:
+    """Sorts first what slowed the program least, by what was recorded; among equals the longest recording.
+
+    Events on the host are counted per GPU operation, which is per step up to a factor that all recordings of a program share.
+    """
+    work = len(trace.table("kernels")) + len(trace.table("copies"))
+    events = sum(len(trace.table(name)) for name in ("host_ops", "runtime_calls", "python_frames", "ranges", "memory_events"))
+    rate = round(math.log((1 + events) / (1 + work), 1.5))
+    return (not work, _stacks(trace), _memory(trace), _shapes(trace), rate, -work, trace.path)
+
+
+def _holding(trace: Trace) -> tuple[bool, bool, bool, bool]:
+    return (_stacks(trace), _shapes(trace), _memory(trace), len(trace.table("host_ops")) > 0)
+
+
+def _stacks(trace: Trace) -> bool:
+    return bool(trace.capture.stacks) or len(trace.table("python_frames")) > 0 or trace.table("host_ops").has("stack")
+
+
+def _shapes(trace: Trace) -> bool:
+    return bool(trace.capture.shapes) or trace.table("host_ops").has("shapes")
+
+
+def _memory(trace: Trace) -> bool:
+    return bool(trace.capture.memory) or len(trace.table("memory_events")) > 0
+
+
+def _named(traces: Sequence[Trace]) -> str:
+    more = f" and {len(traces) - 1} more" if len(traces) > 1 else ""
+    return PurePath(traces[0].path).name + more
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:8]))}{', ...' if len(ranks) > 8 else ''}"
