@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from advisor.derive.bounds import two_sided
 from advisor.derive.calls import LAUNCHES, is_kind, links
@@ -17,7 +18,8 @@ from advisor.model import Run
 class CaptureQuality:
     """What limits the judgement.
 
-    steps: recorded steps of the rank that has most; steady: usable ones; hitches: steps held up by the profiler.
+    steps: recorded steps of the rank that has most; steady: usable ones; hitches: steps held up by the profiler;
+    incomplete: steps whose GPU records are lost in part.
     unlinked_share: share of GPU operations without a recorded launch; empty_launch_share: share of launch calls without
     a recorded operation; profiler_share: share of the recorded step that the profiler added.
     lacks: what was not recorded, in words for people, most useful first.
@@ -26,6 +28,7 @@ class CaptureQuality:
     steps: int
     steady: int
     hitches: int
+    incomplete: int
     source: str
     kernels: int
     unlinked_share: float
@@ -51,6 +54,7 @@ def _capture_quality(run: Run) -> CaptureQuality:
         steps=max(counts, default=0) if found.source != "none" else 0,
         steady=max(steady, default=0) if found.source != "none" else 0,
         hitches=int(found.hitch.sum()),
+        incomplete=int(found.incomplete.sum()),
         source=found.source,
         kernels=len(run.table("kernels")),
         unlinked_share=_share(link.call[inside] < 0),
@@ -60,7 +64,7 @@ def _capture_quality(run: Run) -> CaptureQuality:
     )
 
 
-def _share(mask: np.ndarray) -> float:  # type: ignore[type-arg]
+def _share(mask: npt.NDArray[np.bool_]) -> float:
     return float(mask.mean()) if len(mask) else 0.0
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from advisor.derive.calls import links
+from advisor.derive.calls import CallKind, is_kind, links
 from advisor.derive.gpus import gpu_work
 from advisor.derive.marks import Marks, inferred_steps, marked_steps
 from advisor.model import Run
@@ -21,6 +21,8 @@ from advisor.model import Run
 HITCH_SHARE = 0.2
 # Mean over median above which stalls belong to the run and the mean is what a step costs.
 UNEVEN = 1.3
+# A step with less than this share of the recorded GPU work per launch that the best step has lost records.
+COMPLETE_SHARE = 0.9
 HITCHES = ("Command Buffer Full", "Activity Buffer Request", "CUPTI Buffer flush", "CUPTI Buffer Flush", "Buffer Flush")
 
 
@@ -31,8 +33,9 @@ class Steps:
     start, end: bounds on the host, start to start; the last step of a rank ends where its own range ends.
     gpu_end: when the GPU finished the last operation launched before `end`; 0 where the step launched nothing.
     gpu_period: gpu_end minus that of the step before; -1 for the first step of a rank or where a side is missing.
-    steady: neither the first of its rank, nor held up by the profiler.
+    steady: neither the first of its rank, nor held up by the profiler, nor incomplete.
     hitch: held up by the profiler.
+    incomplete: fewer of its launches have a recorded GPU operation than in the best step, so records were lost.
     """
 
     source: str
@@ -45,6 +48,7 @@ class Steps:
     gpu_period: npt.NDArray[np.int64]
     steady: npt.NDArray[np.bool_]
     hitch: npt.NDArray[np.bool_]
+    incomplete: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -142,7 +146,8 @@ def _measure(run: Run, marks: Marks) -> Steps:
     taken = np.maximum(end - start, period)
     hitch = _hitches(run, start, end, rank, process, marks.number[order], float(np.median(taken)) if n else 0.0)
     # The first step of a rank starts with an empty queue; leave it out where others remain.
-    steady = ~hitch & ~first
+    incomplete = _incomplete(run, start, end, rank, process)
+    steady = ~hitch & ~first & ~incomplete
     for r, p in {(int(r), int(p)) for r, p in zip(rank, process, strict=True)}:
         mine = (rank == r) & (process == p)
         if not steady[mine].any():
@@ -183,6 +188,28 @@ def _gpu_ends(
         latest = np.zeros(len(mine), np.int64)
         np.maximum.at(latest, at[inside], work.end[launched[here[inside]]])
         result[mine] = latest
+    return result
+
+
+def _incomplete(
+    run: Run,
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    rank: npt.NDArray[np.int32],
+    process: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Steps in which clearly fewer launches have GPU work than in the best step of their rank."""
+    calls, launches = run.table("runtime_calls"), np.flatnonzero(is_kind(run, CallKind.LAUNCH))
+    linked = links(run).count[launches] > 0
+    result = np.zeros(len(start), bool)
+    for r, p in {(int(r), int(p)) for r, p in zip(rank, process, strict=True)}:
+        mine = np.flatnonzero((rank == r) & (process == p))
+        here = (calls["rank"][launches] == r) & (calls["process"][launches] == p)
+        when, has_work = calls["start"][launches[here]], linked[here]
+        total = np.concatenate(([0], np.cumsum(has_work)))
+        low, high = np.searchsorted(when, start[mine]), np.searchsorted(when, end[mine])
+        share = (total[high] - total[low]) / np.maximum(high - low, 1)
+        result[mine] = (high > low) & (share < COMPLETE_SHARE * share.max(initial=0.0))
     return result
 
 
