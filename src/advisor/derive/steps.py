@@ -152,7 +152,9 @@ def _measure(run: Run, marks: Marks) -> Steps:
         mine = (rank == r) & (process == p)
         if not steady[mine].any():
             steady |= mine & (~hitch if (~hitch[mine]).any() else True)
-    return Steps(marks.source, start, end, rank, process, marks.number[order], gpu_end, period, np.asarray(steady, bool), hitch)
+    return Steps(
+        marks.source, start, end, rank, process, marks.number[order], gpu_end, period, np.asarray(steady, bool), hitch, incomplete
+    )
 
 
 def _close_open_ends(
