@@ -142,7 +142,7 @@ def command(
         steps=steps,
         step_pattern=step_pattern,
     )
-    run = console.load(paths, options)
+    run = console.load(paths, options, processes)
     report = analyze(run, select=select, ignore=ignore, rule_dirs=rule_dirs, redact=redact)
     _print(report, form, target, verbosity=1 if verbose else -1 if quiet else 0)
     return 1 if _fails(report, limits) else 0

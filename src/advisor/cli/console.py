@@ -68,7 +68,7 @@ def write(text: str, output: str | Path | None = None) -> None:
         Path(output).write_text(text, encoding="utf-8")
 
 
-def load(paths: Sequence[str], options: Options | None = None) -> Run:
+def load(paths: Sequence[str], options: Options | None = None, processes: int | None = None) -> Run:
     """`advisor.load` with a progress bar, and one line on standard error for each input that cannot be used.
 
     Leaves the command with status 2 if no input could be read.
@@ -78,7 +78,7 @@ def load(paths: Sequence[str], options: Options | None = None) -> Run:
     problems: list[tuple[str, str]] = []
     try:
         with progress() as advance:
-            return ingest.load(paths, options, advance, lambda path, reason: problems.append((path, reason)))
+            return ingest.load(paths, options, advance, lambda path, reason: problems.append((path, reason)), processes)
     except ingest.NothingRead as nothing:
         raise click.exceptions.Exit(NOTHING_READ) from nothing
     finally:

@@ -23,7 +23,7 @@ from advisor.rules.fixes import fixes_for
 from advisor.rules.plain import plain, plain_location, plain_text
 from advisor.rules.ranking import LEAST_SHARE, confidence, expected, folded, ranked, severity
 from advisor.rules.rule import ENVIRONMENT, Rule
-from advisor.rules.runinfo import run_info
+from advisor.rules.runinfo import run_info, run_notices
 from advisor.rules.saving import Claim, bound_saving, clipped, combined_saving, scaled, scaled_change
 from advisor.rules.validity import torch_version
 
@@ -69,7 +69,7 @@ def analyze(
         findings=findings,
         combined=combined_saving(claims, step) if step else None,
         rules=rules,
-        notices=list(dict.fromkeys([*run.notices, *notices, *more])),
+        notices=list(dict.fromkeys([*run.notices, *notices, *run_notices(run, step), *more])),
         extra=_throughput(run, step),
     )
 

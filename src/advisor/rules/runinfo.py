@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.derive.bounds import TwoSided
+from advisor.derive.capture import capture_quality
 from advisor.derive.gpus import gpu_work
 from advisor.derive.steps import step_time, steps
-from advisor.model import Device, Run
-from advisor.model.report import fraction
+from advisor.model import Device, Notice, Run
+
+_TRACED = ("runtime_calls", "host_ops", "ranges", "python_frames")  # what only a trace holds
+_FEW_STEPS = 3
+_SLOWED = 0.05  # share of the recorded step that the profiler added
 
 
 def run_info(run: Run, step: TwoSided | None) -> dict[str, Any]:
@@ -41,23 +45,13 @@ def _device(device: Device) -> dict[str, Any]:
 
 def _steps(run: Run, step: TwoSided | None) -> dict[str, Any] | None:
     """None without a trace. p10 and p90 are recorded ones, brought to the time without the profiler like the median."""
-    if step is None:
-        return None
     recorded = step_time(run)
-    if recorded is None:
-        return {
-            "count": 0,
-            "source": "none",
-            "median_ns": step.step_ns,
-            "recorded_median_ns": _window(run),
-            "p10_ns": None,
-            "p90_ns": None,
-        }
+    if step is None or recorded is None:
+        return None
     ratio = step.step_ns / recorded.step_ns if recorded.step_ns else 1.0
     found = steps(run)
-    mine = found.of(recorded.rank, recorded.process)
     return {
-        "count": len(mine),
+        "count": len(found.of(recorded.rank, recorded.process)),
         "source": found.source,
         "median_ns": step.step_ns,
         "recorded_median_ns": recorded.step_ns,
@@ -67,20 +61,47 @@ def _steps(run: Run, step: TwoSided | None) -> dict[str, Any] | None:
 
 
 def _window(run: Run) -> int | None:
-    """From the first step's begin to the last one's end; without steps the span of all GPU work."""
+    """From the first step's begin to the last one's end."""
     found = steps(run)
-    if len(found):
-        return int(found.end.max() - found.start.min())
-    work = gpu_work(run)
-    return int(work.end.max() - work.start.min()) if len(work) else None
+    return int(found.end.max() - found.start.min()) if len(found) else None
 
 
 def _overhead(run: Run, step: TwoSided | None) -> dict[str, Any]:
-    recorded = step_time(run)
-    frac = fraction(recorded.step_ns - step.step_ns, recorded.step_ns) if recorded and step else None
     return {
         "stacks": run.capture.stacks,
         "shapes": run.capture.shapes,
         "memory": run.capture.memory,
-        "estimated_frac": None if frac is None else max(frac, 0.0),
+        "estimated_frac": round(step.profiler_share, 4) if step else None,
     }
+
+
+def run_notices(run: Run, step: TwoSided | None) -> list[Notice]:
+    """What limits the judgement of this run, beyond what the readers said."""
+    notices = []
+    if not len(gpu_work(run)):
+        if any(len(run.table(name)) for name in _TRACED) and not any(n.code == "no-gpu-work" for n in run.notices):
+            text = (
+                "no GPU work was recorded; record it with ProfilerActivity.CUDA in torch.profiler, or nsys profile -t cuda,nvtx"
+            )
+            notices.append(Notice("no-gpu-work", text))
+        return notices
+    quality = capture_quality(run)
+    if quality.source == "none":
+        text = (
+            "no step is marked and the kernels show no period: all GPU work counts as one step (--step-pattern tells the steps)"
+        )
+        notices.append(Notice("no-steps", text))
+    elif quality.steady < _FEW_STEPS:
+        notices.append(Notice("few-steps", f"only {quality.steady} steady steps were recorded; record at least {_FEW_STEPS}"))
+    if quality.hitches:
+        text = f"{quality.hitches} of {quality.steps} steps were held up by the profiler itself and are left out"
+        notices.append(Notice("profiler-hitches", text))
+    if quality.incomplete:
+        notices.append(Notice("steps-incomplete", f"{quality.incomplete} steps lost GPU records and are left out"))
+    if step and step.profiler_share >= _SLOWED:
+        text = (
+            f"recording slowed the host: a step took {step.recorded_ns / 1e6:.1f} ms, "
+            f"without the profiler an estimated {step.step_ns / 1e6:.1f} ms"
+        )
+        notices.append(Notice("profiler-slows-host", text))
+    return notices

@@ -19,10 +19,14 @@ class Claim:
 
 
 def bound_saving(change: Change, step: TwoSided) -> Saving:
-    """The saving of one change, basis `bound`: expected by step = max(host, gpu) + wait, high the interval limit, low 0."""
+    """The saving of one change, basis `bound`: low 0, expected by step = max(host, gpu) + wait.
+
+    High is the interval limit, and no more than leaves room for the GPU work that stays.
+    """
     total = change.host_ns + change.gpu_ns + change.wait_ns
     limit = total if change.limit_ns is None else change.limit_ns
-    high = min(max(limit, 0), step.step_ns)
+    stays = max(step.gpu_ns - max(change.gpu_ns, 0), 0)
+    high = max(min(limit, step.step_ns - stays), 0)
     expected = step.step_ns - step.after(host_ns=change.host_ns, gpu_ns=change.gpu_ns, wait_ns=change.wait_ns)
     return Saving(0, min(max(expected, 0), high), high, "bound")
 
@@ -43,7 +47,8 @@ def combined_saving(claims: Sequence[Claim], step: TwoSided) -> Saving | None:
         wait_ns=_together([change.wait_ns for change in changes], step.wait_ns),
     )
     others = [claim.saving for claim in claims if claim.change is None]
-    after -= _together([saving.expected_ns for saving in others], after)
+    if others and step.step_ns:
+        after -= round(_together([saving.expected_ns for saving in others], step.step_ns) * after / step.step_ns)
     low = max(claim.saving.low_ns for claim in claims)
     expected = max(step.step_ns - after, *(claim.saving.expected_ns for claim in claims))
     high = max(_together([claim.saving.high_ns for claim in claims], step.step_ns), expected)
