@@ -139,14 +139,14 @@ def _measure(run: Run, marks: Marks) -> Steps:
         first[1:] = ~same
         _close_open_ends(end, own_end, start, same)
     gpu_end = _gpu_ends(run, start, end, rank, process)
+    incomplete = _incomplete(run, start, end, rank, process)
     period = np.full(n, -1, np.int64)
     if n > 1:
-        known = ~first[1:] & (gpu_end[1:] > 0) & (gpu_end[:-1] > 0)
+        known = ~first[1:] & (gpu_end[1:] > 0) & (gpu_end[:-1] > 0) & ~incomplete[:-1]
         period[1:][known] = np.maximum(gpu_end[1:] - gpu_end[:-1], 0)[known]
     taken = np.maximum(end - start, period)
     hitch = _hitches(run, start, end, rank, process, marks.number[order], float(np.median(taken)) if n else 0.0)
     # The first step of a rank starts with an empty queue; leave it out where others remain.
-    incomplete = _incomplete(run, start, end, rank, process)
     steady = ~hitch & ~first & ~incomplete
     for r, p in {(int(r), int(p)) for r, p in zip(rank, process, strict=True)}:
         mine = (rank == r) & (process == p)
