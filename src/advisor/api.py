@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from advisor import ingest
 
 if TYPE_CHECKING:
-    from advisor.model import Options, Report, Run
+    from advisor.derive.inventory import GpuWork
+    from advisor.model import Device, Notice, Options, Report, Run, Trace
 
 
 def load(
@@ -22,7 +23,71 @@ def load(
     progress(done, total) is called while reading, in bytes. An input that cannot be used is a notice of the run
     (code "input-unused"); raises advisor.model.InputError if none can be used.
     """
-    return ingest.load([paths] if isinstance(paths, str | os.PathLike) else paths, options, progress)
+    return ingest.load(_listed(paths), options, progress)
+
+
+def info(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    progress: Callable[[int, int], None] | None = None,
+    problem: Callable[[str, str], None] | None = None,
+) -> dict[str, Any]:
+    """What each recording holds, as a document of schema advisor.info/1.
+
+    problem(path, reason) is called for each input that cannot be used; raises advisor.model.InputError if none can be used.
+    """
+    traces, problems, notices = ingest.load_traces(_listed(paths), progress, problem)
+    if not traces:
+        raise ingest.NothingRead(problems)
+    return {
+        "schema": "advisor.info/1",
+        "files": [_described(trace) for trace in traces],
+        "notices": [_notice(notice) for notice in notices],
+    }
+
+
+def _described(trace: Trace) -> dict[str, Any]:
+    from advisor.derive import inventory
+
+    run = ingest.join([trace])
+    counts = inventory.table_counts(run)
+    known = [rank for rank in run.ranks if rank is not None] or ([trace.rank] if trace.rank is not None else [])
+    return {
+        "path": trace.path,
+        "format": trace.format,
+        "format_version": trace.format_version,
+        "rank": known[0] if len(known) == 1 else None,
+        "ranks": known,
+        "tables": counts,
+        "devices": [_device(device) for device in inventory.devices(run)],
+        "gpu": [_gpu(work) for work in inventory.gpu_totals(run)],
+        "steps": {"count": counts["steps"], "source": inventory.step_source(run)},
+        "notices": [_notice(notice) for notice in trace.notices],
+    }
+
+
+def _gpu(work: GpuWork) -> dict[str, Any]:
+    entry = {"device": work.device if work.device >= 0 else None, "first_ns": work.first, "last_ns": work.last}
+    if work.process is not None:
+        entry["process"] = work.process
+    return {**entry, "kernel_sum_ns": work.kernel_sum, "kernel_busy_ns": work.kernel_busy, "busy_ns": work.busy}
+
+
+def _device(device: Device) -> dict[str, Any]:
+    return {
+        "index": device.index,
+        "name": device.name or None,
+        "compute_capability": device.capability_text,
+        "sm_count": device.sm_count,
+        "memory_bytes": device.memory_bytes,
+    }
+
+
+def _notice(notice: Notice) -> dict[str, str]:
+    return {"code": notice.code, "message": notice.message}
+
+
+def _listed(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Sequence[str | os.PathLike[str]]:
+    return [paths] if isinstance(paths, str | os.PathLike) else paths
 
 
 def analyze(run: Run, **arguments: Any) -> Report:
@@ -32,4 +97,4 @@ def analyze(run: Run, **arguments: Any) -> Report:
     return engine.analyze(run, **arguments)
 
 
-__all__ = ["analyze", "load"]
+__all__ = ["analyze", "info", "load"]

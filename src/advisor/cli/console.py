@@ -68,6 +68,26 @@ def write(text: str, output: str | Path | None = None) -> None:
         Path(output).write_text(text, encoding="utf-8")
 
 
+@contextlib.contextmanager
+def reading() -> Iterator[tuple[Callable[[int, int], None], Callable[[str, str], None]]]:
+    """Yields (progress, problem) for the functions that read inputs.
+
+    Progress is a bar; problems become one line each on standard error, once the bar is gone. Where nothing could be read
+    the command ends with status 2.
+    """
+    from advisor.ingest import NothingRead
+
+    problems: list[tuple[str, str]] = []
+    try:
+        with progress() as advance:
+            yield advance, lambda path, reason: problems.append((path, reason))
+    except NothingRead as nothing:
+        raise click.exceptions.Exit(NOTHING_READ) from nothing
+    finally:
+        for path, reason in problems:
+            problem(path, reason)
+
+
 def load(paths: Sequence[str], options: Options | None = None, processes: int | None = None) -> Run:
     """`advisor.load` with a progress bar, and one line on standard error for each input that cannot be used.
 
@@ -75,15 +95,8 @@ def load(paths: Sequence[str], options: Options | None = None, processes: int | 
     """
     from advisor import ingest
 
-    problems: list[tuple[str, str]] = []
-    try:
-        with progress() as advance:
-            return ingest.load(paths, options, advance, lambda path, reason: problems.append((path, reason)), processes)
-    except ingest.NothingRead as nothing:
-        raise click.exceptions.Exit(NOTHING_READ) from nothing
-    finally:
-        for path, reason in problems:
-            problem(path, reason)
+    with reading() as (advance, tell):
+        return ingest.load(paths, options, advance, tell, processes)
 
 
 @contextlib.contextmanager

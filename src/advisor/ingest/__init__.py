@@ -57,18 +57,14 @@ def load_traces(
     processes: int | None = None,
 ) -> tuple[list[Trace], list[tuple[str, str]], list[Notice]]:
     """(what each file or archive member holds, (path, reason) of what cannot be used, notices on what was skipped)."""
-    found = discover([paths] if isinstance(paths, str | os.PathLike) else paths)
+    found = discover(paths)
     reading = _Reading(found, progress, problem, processes)
     for path, reason in found.problems:
         reading.problem(path, reason)
     for source, origin in found.sources:
         reading.add(source, origin)
     reading.close_folders()
-    return reading.traces, reading.problems, [*found.notices, *plug_ins_notices(), *reading.notices]
-
-
-def plug_ins_notices() -> Sequence[Notice]:
-    return plug_ins()[1]
+    return reading.traces, reading.problems, [*found.notices, *plug_ins()[1], *reading.notices]
 
 
 class _Reading:
@@ -130,4 +126,4 @@ def _size(source: Source) -> int:
         return 0
 
 
-__all__ = ["NothingRead", "Paths", "load", "load_traces"]
+__all__ = ["NothingRead", "Paths", "join", "load", "load_traces"]

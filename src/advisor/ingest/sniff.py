@@ -82,7 +82,9 @@ def read(source: Source, processes: int | None = None) -> Trace:
 def readers() -> Iterator[ModuleType]:
     """The readers of this package, then those of third parties."""
     for name in READERS:
-        yield importlib.import_module(f"advisor.ingest.{name}")
+        module = importlib.import_module(f"advisor.ingest.{name}")
+        if hasattr(module, "claims"):
+            yield module
     yield from plug_ins()[0]
 
 
