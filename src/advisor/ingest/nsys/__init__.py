@@ -38,9 +38,9 @@ def read(source: Source, *, processes: int | None = None) -> Trace:
         trace.devices = gpus.used(work)
         _set_ranks(trace, mpi_ranks(export))
         judge(export)
-        if database.damage or source.damage:
+        if database.damaged or source.damage:
             trace.notice(
-                "input-damaged", f"the file is damaged ({database.damage or source.damage}); what could be read was used"
+                "input-damaged", f"{source.damage or 'the database is damaged or cut short'}; what could be read was used"
             )
         return trace
     finally:

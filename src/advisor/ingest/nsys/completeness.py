@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.ingest.nsys.export import Calls, Export
+from advisor.ingest.nsys.export import Calls, Export, distinct
 from advisor.model import Table
 from advisor.model.tables import Array
 
@@ -27,9 +27,9 @@ def judge(export: Export) -> None:
         else:
             trace.notice("no-gpu-work", "no GPU work was recorded; capture with `nsys profile -t cuda,nvtx` while training runs")
     names = trace.strings
-    codes = np.unique(calls["name"]).tolist()
-    launch = np.isin(calls["name"], [c for c in codes if LAUNCH.match(names[c])])
-    graph = np.isin(calls["name"], [c for c in codes if GRAPH_LAUNCH.match(names[c])])
+    values, inverse = distinct(calls["name"])
+    launch = np.array([bool(LAUNCH.match(names[code])) for code in values.tolist()], bool)[inverse]
+    graph = np.array([bool(GRAPH_LAUNCH.match(names[code])) for code in values.tolist()], bool)[inverse]
     joined = _joined(calls, work)
     if graph.any() and not joined[graph].any():
         trace.notice(

@@ -1,70 +1,70 @@
-"""Read-only, bounded access to the tables of an SQLite file, column by column."""
+"""The tables of an SQLite file, column by column: read-only, bounded, and as much as is left of a damaged file."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
+from advisor.ingest.nsys.ddl import Layout, layout
+from advisor.ingest.nsys.pages import MAGIC, NotDatabase, Pages
+from advisor.ingest.nsys.records import NULL, Rows, scan
+from advisor.ingest.source import temporary_folder
 from advisor.model import InputError, Strings
 from advisor.model.tables import Array
 
-MAGIC = b"SQLite format 3\0"
-NULL = np.iinfo(np.int64).min  # stands for "no value" in columns of kind "int64"
-_CHUNK = 100_000  # rows a query: bounds the text that is parsed at once
-_LONGEST = 1 << 26  # bytes of the longest value SQLite may build
-_LONGEST_TEXT = 1 << 14  # characters kept of a name
-_STEPS_PER_BYTE = 64  # a query that needs more virtual-machine steps a byte of file walks in circles
+__all__ = ["MAGIC", "NULL", "Database"]
+
+_LONGEST_TEXT = 1 << 16  # bytes kept of a text: a demangled kernel name takes up to some thousand
+_MASTER = Layout(["type", "name", "tbl_name", "rootpage", "sql"])
+_TYPES = {"int64": "int64", "id": "int64", "int32": "int32", "int8": "int8", "real": "float64", "text": "int32"}
 
 
 class Database:
-    """The real tables of one file (never its views or virtual tables). Raises InputError where the file cannot be read.
+    """The ordinary tables of one file, never its views. Raises InputError where there is no database.
 
-    `tables` maps a table's name to its columns. `damage` says that a table ended before its end.
+    `tables` maps a table's name to the names of its columns.
     """
 
     def __init__(self, file: Path) -> None:
-        self.damage: str | None = None
-        uri = "file:" + quote(os.fsencode(file.absolute())) + "?mode=ro&immutable=1"
         try:
-            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
-            self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
-            self._connection.execute("PRAGMA trusted_schema = OFF")
-            self._budget = 1_000_000 + _STEPS_PER_BYTE * file.stat().st_size
-            self._steps = 0
-            self._connection.set_progress_handler(self._step, 10_000)
-            self.tables = self._schema()
-        except (sqlite3.Error, OSError, UnicodeError) as error:
-            raise InputError("the SQLite database is damaged") from error
+            self._pages = Pages(_settled(file))
+        except NotDatabase as error:
+            raise InputError("not an SQLite database, or its header is damaged") from error
+        except OSError as error:
+            raise InputError(f"cannot be opened: {error.strerror or error}") from error
+        self._leaves: dict[str, Array] = {"sqlite_schema": self._pages.leaves(1)}
+        self._layouts: dict[str, Layout] = {"sqlite_schema": _MASTER}
+        self._roots: dict[str, int] = {}
+        for kind, name, root, statement in self.rows("sqlite_schema", ["type", "name", "rootpage", "sql"]):
+            found = layout(statement) if kind == "table" and isinstance(statement, str) else None
+            if found is not None and isinstance(name, str) and isinstance(root, int) and root > 0:
+                self._layouts[name], self._roots[name] = found, root
+        self.tables = {name: self._layouts[name].columns for name in self._roots}
+
+    @property
+    def damaged(self) -> bool:
+        """True if the part of the file that was read so far is cut short or contradicts itself."""
+        return self._pages.damage
 
     def close(self) -> None:
-        self._connection.close()
+        self._pages.close()
 
-    def _step(self) -> bool:
-        self._steps += 10_000
-        return self._steps > self._budget
-
-    def _schema(self) -> dict[str, list[str]]:
-        found = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
-        names = [name for (name,) in self._connection.execute(found)]
-        return {name: [row[1] for row in self._connection.execute(f"PRAGMA table_info({_quoted(name)})")] for name in names}
+    def _leaf_pages(self, table: str) -> Array:
+        if table not in self._leaves:
+            self._leaves[table] = self._pages.leaves(self._roots[table])
+        return self._leaves[table]
 
     def has_rows(self, table: str) -> bool:
         """True if the table exists and holds a row. An existing table may well be empty."""
         if table not in self.tables:
             return False
-        self._steps = 0
-        try:
-            return self._connection.execute(f"SELECT 1 FROM {_quoted(table)} LIMIT 1").fetchone() is not None
-        except sqlite3.Error:
-            return False
+        return any(len(rows) for rows in scan(self._pages, self._leaf_pages(table), []))
 
     def read(self, table: str, columns: Mapping[str, str], strings: Strings | None = None) -> dict[str, Array]:
         """Whole columns of a table, in row order; a table or column that does not exist gives missing values.
@@ -72,124 +72,107 @@ class Database:
         `columns` maps names to kinds: "int64" (missing: NULL), "id" (int64, missing: -1), "int32", "int8" (missing or out
         of range: -1), "real" (float64, missing: NaN), "text" (int32 codes into `strings`, missing: -1).
         """
-        present = [name for name in columns if name in self.tables.get(table, ())]
         parts: dict[str, list[Array]] = {name: [] for name in columns}
-        self._steps = 0
-        last = None
-        try:
-            while present:
-                bound, rows = self._bound(table, last)
-                if not rows:
-                    break
-                for name, values in self._chunk(table, {n: columns[n] for n in present}, last, bound, strings).items():
-                    parts[name].append(values)
-                last = bound
-        except sqlite3.Error:
-            self.damage = f"table {table} ends early"
-        length = sum(map(len, parts[present[0]])) if present else 0
-        return {name: _joined(parts[name], kind, length) for name, kind in columns.items()}
+        for rows in self._scan(table, list(columns)):
+            for name, kind in columns.items():
+                parts[name].append(self._column(table, rows, name, kind, strings))
+        return {name: np.concatenate(parts[name]) if parts[name] else np.empty(0, _TYPES[kind]) for name, kind in columns.items()}
 
-    def _bound(self, table: str, last: int | None) -> tuple[int, bool]:
-        """Row id that ends the next chunk, and whether there is a row at all."""
-        after = f"FROM {_quoted(table)} WHERE rowid > {last}" if last is not None else f"FROM {_quoted(table)}"
-        full = self._connection.execute(f"SELECT rowid {after} ORDER BY rowid LIMIT 1 OFFSET {_CHUNK - 1}").fetchone()
-        if full:
-            return full[0], True
-        top = self._connection.execute(f"SELECT rowid {after} ORDER BY rowid DESC LIMIT 1").fetchone()
-        return (top[0], True) if top else (0, False)
+    def _scan(self, table: str, columns: list[str], among: Array | None = None) -> Any:
+        known = self._layouts[table].columns if table in self._layouts else []
+        wanted = [known.index(name) for name in columns if name in known]
+        return scan(self._pages, self._leaf_pages(table), wanted, among) if known else ()
 
-    def _chunk(
-        self, table: str, columns: Mapping[str, str], last: int | None, bound: int, strings: Strings | None
-    ) -> dict[str, Array]:
-        where = f"FROM {_quoted(table)} WHERE rowid <= {bound}" + (f" AND rowid > {last}" if last is not None else "")
-        result: dict[str, Array] = {}
-        whole = [name for name, kind in columns.items() if kind not in ("real", "text")]
-        if whole:
-            lists = ", ".join(f"group_concat(coalesce({_quoted(name)}, {NULL}))" for name in whole)
-            count, *texts = self._connection.execute(f"SELECT count(*), {lists} {where}").fetchone()
-            for name, text in zip(whole, texts, strict=True):
-                values = _parsed(text, count)
-                if values is None:  # something in this column is no integer
-                    q = _quoted(name)
-                    checked = f"SELECT CASE typeof({q}) WHEN 'integer' THEN {q} ELSE {NULL} END {where}"
-                    values = np.fromiter((v for (v,) in self._connection.execute(checked)), np.int64, count)
-                result[name] = _narrow(values, columns[name])
-        for name, kind in columns.items():
-            q = _quoted(name)
-            if kind == "real":
-                checked = f"SELECT CASE WHEN typeof({q}) IN ('integer', 'real') THEN {q} END {where}"
-                rows = self._connection.execute(checked)
-                result[name] = np.array([np.nan if v is None else v for (v,) in rows], np.float64)
-            elif kind == "text":
-                assert strings is not None
-                checked = f"SELECT CASE typeof({q}) WHEN 'text' THEN substr({q}, 1, {_LONGEST_TEXT}) END {where}"
-                rows = self._connection.execute(checked)
-                code = strings.code
-                result[name] = np.array([-1 if v is None else code(v) for (v,) in rows], np.int32)
-        return result
+    def _column(self, table: str, rows: Rows, name: str, kind: str, strings: Strings | None) -> Array:
+        shape = self._layouts[table]
+        if name not in shape.columns:
+            missing = {"real": np.nan, "int64": NULL}.get(kind, -1)
+            return np.full(len(rows), missing, _TYPES[kind])
+        place = shape.columns.index(name)
+        if kind == "real":
+            return rows.reals(place)
+        if kind == "text":
+            assert strings is not None
+            codes = np.full(len(rows), -1, np.int32)
+            known: dict[bytes, int] = {}
+            for row, raw in rows.texts(place, _LONGEST_TEXT):
+                code = known.get(raw)
+                if code is None:
+                    code = known[raw] = strings.code(rows.decode(raw))
+                codes[row] = code
+            return codes
+        return _narrow(rows.ids if name == shape.row_id else rows.integers(place), kind)
 
     def texts(self, table: str, key: str, value: str, wanted: Array) -> dict[int, str]:
-        """`value` of the rows whose integer `key` is among `wanted`; no other text is read."""
+        """`value` of the rows whose integer `key` is among `wanted`; the text of no other row is looked at."""
         found: dict[int, str] = {}
-        if not {key, value} <= set(self.tables.get(table, ())):
+        shape = self._layouts.get(table)
+        if shape is None or not {key, value} <= set(shape.columns) or not len(wanted):
             return found
-        self._steps = 0
-        ids = [int(i) for i in wanted]
-        k, v = _quoted(key), _quoted(value)
-        try:
-            for begin in range(0, len(ids), 500):
-                some = ",".join(map(str, ids[begin : begin + 500]))
-                query = f"SELECT {k}, substr({v}, 1, {_LONGEST_TEXT}) FROM {_quoted(table)} WHERE {k} IN ({some})"
-                found.update((i, text) for i, text in self._connection.execute(query) if isinstance(text, str))
-        except sqlite3.Error:
-            self.damage = f"table {table} ends early"
+        wanted = np.unique(wanted)
+        if key != shape.row_id:
+            keys = self.read(table, {key: "int64"})[key]
+            ids = np.concatenate([rows.ids for rows in self._scan(table, [key])] or [np.empty(0, np.int64)])
+            wanted = np.sort(ids[np.isin(keys, wanted)])
+        place = shape.columns.index(value)
+        for rows in self._scan(table, [key, value], wanted) if len(wanted) else ():
+            keys = self._column(table, rows, key, "int64", None)
+            for row, raw in rows.texts(place, _LONGEST_TEXT):
+                found[int(keys[row])] = rows.decode(raw)
         return found
 
     def rows(self, table: str, columns: list[str], limit: int = 10_000) -> list[tuple[Any, ...]]:
-        """Rows of a small table as tuples, at most `limit`; None for a column that does not exist."""
-        known = self.tables.get(table, ())
-        if not known:
-            return []
-        picked = ", ".join(_quoted(name) if name in known else "NULL" for name in columns)
-        self._steps = 0
-        try:
-            return self._connection.execute(f"SELECT {picked} FROM {_quoted(table)} LIMIT {limit}").fetchall()
-        except sqlite3.Error:
-            self.damage = f"table {table} ends early"
-            return []
+        """The first rows of a small table as tuples of int, float, str; None for anything else or no such column."""
+        shape = self._layouts.get(table)
+        found: list[tuple[Any, ...]] = []
+        for rows in self._scan(table, columns) if shape else ():
+            values = [self._objects(table, rows, name) for name in columns]
+            found.extend(zip(*values, strict=True))
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _parsed(text: object, count: int) -> Array | None:
-    """Comma-separated integers as an array, None if they are not just `count` integers."""
-    if not isinstance(text, str):
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            values = np.fromstring(text, np.int64, sep=",")
-        except (DeprecationWarning, ValueError):
-            return None
-    return values if len(values) == count else None
+    def _objects(self, table: str, rows: Rows, name: str) -> list[Any]:
+        shape = self._layouts[table]
+        values: list[Any] = [None] * len(rows)
+        if name not in shape.columns:
+            return values
+        whole, real = self._column(table, rows, name, "int64", None), self._column(table, rows, name, "real", None)
+        for row in np.flatnonzero(~np.isnan(real)).tolist():
+            values[row] = float(real[row])
+        for row in np.flatnonzero(whole != NULL).tolist():
+            values[row] = int(whole[row])
+        for row, raw in rows.texts(shape.columns.index(name), _LONGEST_TEXT):
+            values[row] = rows.decode(raw)
+        return values
 
 
 def _narrow(values: Array, kind: str) -> Array:
     if kind == "int64":
         return values
-    dtype = np.dtype("int64" if kind == "id" else kind)
+    dtype = np.dtype(_TYPES[kind])
     limits = np.iinfo(dtype)
-    inside = (values >= max(limits.min, NULL + 1)) & (values <= limits.max)
-    return np.where(inside, values, -1).astype(dtype)
+    inside = (values >= max(int(limits.min), int(NULL) + 1)) & (values <= limits.max)
+    return (values if inside.all() else np.where(inside, values, -1)).astype(dtype)
 
 
-def _joined(parts: list[Array], kind: str, length: int) -> Array:
-    if parts:
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
-    if kind == "real":
-        return np.full(length, np.nan)
-    if kind == "int64":
-        return np.full(length, NULL, np.int64)
-    return np.full(length, -1, {"id": "int64", "text": "int32"}.get(kind, kind))
+def _settled(file: Path) -> Path:
+    """The file itself, or a temporary copy that has taken in the write-ahead log beside it: the user's stays as it is."""
+    log = Path(f"{file}-wal")
+    try:
+        if not log.is_file() or not log.stat().st_size:
+            return file
+        folder = temporary_folder()
+        copy = folder / f"{len(os.listdir(folder))}-settled.sqlite"
+        if shutil.disk_usage(folder).free < 2 * (file.stat().st_size + log.stat().st_size):
+            raise InputError("a write-ahead log lies beside it and there is no room for a copy; close the program that writes it")
+        shutil.copyfile(file, copy)
+        shutil.copyfile(log, f"{copy}-wal")
+        connection = sqlite3.connect(copy)
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            connection.close()
+        return copy
+    except (OSError, sqlite3.Error) as error:
+        raise InputError("the write-ahead log beside it cannot be read; close the program that writes it") from error

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from advisor.ingest.nsys.export import Export
+from advisor.ingest.nsys.export import Export, distinct
 from advisor.model import Device, Table
 
 _MIB_BELOW = 1 << 24  # a memory size below this is given in MiB: no GPU has less than 16 MiB
@@ -69,10 +67,9 @@ class Gpus:
         """One device a (process, ordinal) that has rows in `tables`; where none has, every GPU of the machine."""
         pairs: set[tuple[int, int]] = set()
         for table in tables:
-            rows = table["device"] >= 0
-            if rows.any():
-                keys = np.unique(np.stack([table["process"][rows], table["device"][rows]]), axis=1)
-                pairs |= {(int(p), int(d)) for p, d in keys.T}
+            for process in distinct(table["process"])[0].tolist():
+                devices = distinct(table["device"][table["process"] == process])[0]
+                pairs |= {(process, device) for device in devices.tolist() if device >= 0}
         if not pairs:
             return self._idle()
         several = len({process for process, _ in pairs}) > 1

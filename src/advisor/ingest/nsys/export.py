@@ -62,26 +62,29 @@ class Export:
 
     def names(self, ids: Array) -> Array:
         """Codes of the texts that string ids stand for; -1 where the id or its text is missing."""
-        distinct, inverse = _distinct(ids)
-        new = [i for i in distinct.tolist() if i >= 0 and i not in self._codes]
+        values, inverse = distinct(ids)
+        new = [i for i in values.tolist() if i >= 0 and i not in self._codes]
         if new:
             texts = self.database.texts("StringIds", "id", "value", np.array(new))
             self._codes.update((i, self.trace.strings.code(texts[i]) if i in texts else -1) for i in new)
-        codes = np.array([self._codes.get(i, -1) for i in distinct.tolist()], np.int32)
+        codes = np.array([self._codes.get(i, -1) for i in values.tolist()], np.int32)
         return codes[inverse] if len(codes) else np.empty(0, np.int32)
 
 
-def _distinct(ids: Array) -> tuple[Array, Array]:
-    """Distinct values and, for each row, the position of its value among them."""
+def distinct(ids: Array) -> tuple[Array, Array]:
+    """Distinct values in order and, for each row, the position of its value among them. Fast for ids that lie close."""
     if not len(ids):
         return ids, ids
     low, high = int(ids.min()), int(ids.max())
     if high - low > 4 * len(ids) + (1 << 20):
         return np.unique(ids, return_inverse=True)
     seen = np.zeros(high - low + 1, bool)
-    seen[ids - low] = True
-    position = np.cumsum(seen, dtype=np.int32) - 1
-    return np.flatnonzero(seen) + low, position[ids - low]
+    shifted = ids - low
+    seen[shifted] = True
+    values = np.flatnonzero(seen)
+    position = np.zeros(len(seen), np.int32)
+    position[values] = np.arange(len(values))
+    return values + low, position[shifted]
 
 
 def process(global_id: Array) -> Array:
@@ -127,7 +130,7 @@ class Calls:
     _BITS = 40
 
     def __init__(self, processes: Array, correlations: Array) -> None:
-        self._processes = np.unique(processes)
+        self._processes = distinct(processes)[0]
         keys = self._keys(processes, correlations)
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]

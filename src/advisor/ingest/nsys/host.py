@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from advisor.ingest.nsys.database import NULL
-from advisor.ingest.nsys.export import PLACE, Calls, Export, place, process, stream, thread
+from advisor.ingest.nsys.export import PLACE, Calls, Export, distinct, place, process, stream, thread
 from advisor.model import Strings, SyncKind, Table
 from advisor.model.tables import Array
 
@@ -43,13 +43,9 @@ def api_name(recorded: str) -> str:
 
 def _renamed(strings: Strings, codes: Array, unnamed: str) -> Array:
     """Codes of the API names for codes of recorded names."""
-    distinct = np.unique(codes)
-    if not len(distinct):
-        return codes
-    lookup = np.full(int(distinct[-1]) + 2, -1, np.int32)  # the last place is that of code -1
-    for code in distinct.tolist():
-        lookup[code] = strings.code(api_name(strings[code]) if code >= 0 else unnamed)
-    return lookup[codes]
+    values, inverse = distinct(codes)
+    new = [strings.code(api_name(strings[code]) if code >= 0 else unnamed) for code in values.tolist()]
+    return np.array(new, np.int32)[inverse]
 
 
 def runtime_calls(export: Export) -> Table:
@@ -113,7 +109,7 @@ def sync_events(export: Export, calls: Table, records: Table) -> Table:
 def _kinds(strings: Strings, names: Array) -> Array:
     """SyncKind of each call."""
     lookup = np.zeros(len(strings) + 1, np.int8)
-    for code in np.unique(names).tolist():
+    for code in distinct(names)[0].tolist():
         kinds = (kind for pattern, kind in _WAITS if pattern.search(strings[code]))
         lookup[code] = next(kinds, SyncKind.UNKNOWN)
     return lookup[names]
