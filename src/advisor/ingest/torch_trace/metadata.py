@@ -1,0 +1,146 @@
+"""The members beside the event array: versions, devices, the job. Names of users, hosts and paths are not kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.ingest.torch_trace.events import as_int
+from advisor.ingest.torch_trace.repair import repaired
+from advisor.ingest.torch_trace.scan import BOM, Window
+from advisor.model import Capture, Device, Trace
+
+_VERSIONS = (
+    "cuda_driver_version",
+    "cuda_runtime_version",
+    "cupti_version",
+    "hip_driver_version",
+    "hip_runtime_version",
+    "roctracer_version",
+    "rocprofiler-sdk_version",
+)
+_SWITCHES = {"with_stack": "stacks", "record_shapes": "shapes", "profile_memory": "memory"}
+_WANTED = {
+    "schemaVersion",
+    "deviceProperties",
+    "distributedInfo",
+    "baseTimeNanoseconds",
+    "trace_id",
+    "with_flops",
+    "with_modules",
+    *_VERSIONS,
+    *_SWITCHES,
+}
+
+
+@dataclass
+class Members:
+    """Members of the top-level object. `in_events`: the window stands behind the `[` of the event array."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    in_events: bool = False
+    complete: bool = False  # the closing brace was seen
+    damaged: bool = False
+
+
+def read_head(window: Window, members: Members) -> None:
+    """Go to the first event, over documents without any. The window begins at the text's first byte."""
+    while len(window.data) < len(BOM) and window.more():
+        pass
+    if window.data.startswith(BOM):
+        window.at += len(BOM)
+    while (first := window.peek()) in (0x7B, 0x5B):  # { or [
+        window.at += 1
+        if first == 0x5B:
+            members.in_events = True
+            return
+        read_members(window, members)
+        if members.in_events or not members.complete:
+            return
+
+
+def read_members(window: Window, members: Members) -> None:
+    """Members up to the event array or the object's end. Damage is skipped by searching for the array."""
+    members.complete = False
+    while True:
+        try:
+            byte = window.peek()
+            if byte == 0x2C:
+                window.at += 1
+                continue
+            if byte == 0x7D:
+                window.at += 1
+                members.complete = True
+                return
+            key = window.string() if byte == 0x22 else None
+            if key is None or window.peek() != 0x3A:
+                raise EOFError
+            window.at += 1
+            name = key[1:-1].decode("utf-8", "replace")
+            if name == "traceEvents" and window.peek() == 0x5B:
+                window.at += 1
+                members.in_events = True
+                return
+            text = window.value()
+        except EOFError:
+            members.damaged = True
+            members.in_events = window.find_events()
+            return
+        if text is not None and name in _WANTED:
+            try:
+                members.values[name] = json.loads(text)
+            except (ValueError, RecursionError):
+                members.values[name] = repaired(text)
+
+
+def apply(values: dict[str, Any], trace: Trace, used: list[int], process: int | None) -> None:
+    """Fill what the members say into `trace`. `used`: devices that did work; `process`: the process that used them."""
+    schema = as_int(values.get("schemaVersion"))
+    trace.format_version = "chrome trace" if schema is None else f"kineto schema {schema}"
+    job = values.get("distributedInfo")
+    job = job if isinstance(job, dict) else {}
+    rank, world_size = as_int(job.get("rank")), as_int(job.get("world_size"))
+    trace.rank = rank if rank is not None and rank >= 0 else None
+    trace.world_size = world_size if world_size is not None and world_size > 0 else None
+    for key in ("backend", "nccl_version"):
+        if isinstance(job.get(key), str) and job[key]:
+            trace.facts[key] = job[key]
+    for key in _VERSIONS:
+        if isinstance(values.get(key), int | str) and not isinstance(values[key], bool):
+            trace.facts[key] = values[key]
+    listed = values.get("deviceProperties")
+    properties = {as_int(p.get("id")): p for p in listed if isinstance(p, dict)} if isinstance(listed, list) else {}
+    trace.devices = [_device(index, properties.get(index, {}), trace.rank, process) for index in used]
+
+
+def _device(index: int, properties: dict[str, Any], rank: int | None, process: int | None) -> Device:
+    def number(key: str) -> int | None:
+        value = as_int(properties.get(key))
+        return value if value is not None and value > 0 else None
+
+    name = properties.get("name")
+    major, minor = number("computeMajor"), as_int(properties.get("computeMinor"))
+    return Device(
+        index=index,
+        name=name.strip() or None if isinstance(name, str) else None,
+        rank=rank,
+        process=process,
+        compute_capability=None if major is None or minor is None else (major, minor),
+        sm_count=number("numSms"),
+        memory_bytes=number("totalGlobalMem"),
+        registers_per_sm=number("regsPerMultiprocessor"),
+        shared_memory_per_sm=number("sharedMemPerMultiprocessor"),
+        threads_per_sm=number("maxThreadsPerMultiprocessor"),
+    )
+
+
+def capture(values: dict[str, Any], seen: dict[str, bool]) -> Capture:
+    """What was recorded: as the members say, else as the rows show. `seen`: field of Capture -> rows of that kind exist."""
+    # Writers that know these switches write the ones that are on, with value 1, and leave out the others.
+    states = any(key in values for key in (*_SWITCHES, "trace_id", "with_flops", "with_modules"))
+    found = Capture(tool="torch.profiler", cuda=seen["cuda"] or None)
+    for key, name in _SWITCHES.items():
+        on = bool(as_int(values.get(key))) or seen[name]
+        setattr(found, name, True if on else False if states else None)
+    return found

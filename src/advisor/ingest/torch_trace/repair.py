@@ -1,0 +1,202 @@
+"""Events out of text that is not quite JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from advisor.ingest.torch_trace import events
+
+# Between two events. In valid JSON it cannot match inside a string: the quote would end the string, and what follows a
+# string's end is punctuation or white space, never a word. It can match inside an event only between objects of a list.
+BETWEEN = re.compile(rb'\}\s*,\s*\{\s*"\w')
+_ARRAY_END = re.compile(rb'\}\s*\]\s*(?:\}|,\s*"\w|$)')
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\]]', re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_QUOTE = re.compile(r'(?<!\\)"')
+_LONG_SCANS = 1 << 25  # bytes looked through beyond the next event, in all, to find where a damaged one ends
+
+
+@dataclass
+class Mended:
+    """What was done to get at events: counts by kind of loss, and how many events needed a repair."""
+
+    dropped: Counter[str] = field(default_factory=Counter)
+    repaired: int = 0
+
+
+@dataclass
+class Careful:
+    """Events of a text, how far it was read, and where the array of events ended, if it did."""
+
+    events: list[Any]
+    read: int
+    array_end: int | None = None
+
+
+def object_end(text: bytes, start: int, limit: int) -> int | None:
+    """Position behind the object or array that begins at `start`; None if it does not end before `limit`."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start, limit):
+        first = text[token.start()]
+        if first == 0x22:
+            if not token.group(1):
+                return None
+        elif first in b"{[":
+            depth += 1
+        else:
+            depth -= 1
+            if depth <= 0:
+                return token.end()
+    return None
+
+
+class Reader:
+    """Decodes stretches of an event array, strictly where possible, else event by event."""
+
+    def __init__(self) -> None:
+        self.exact = False
+        self.mended = Mended()
+        self._long_scans = _LONG_SCANS
+
+    def strict(self, text: bytes) -> list[Any] | None:
+        """All events of a stretch of well-formed events, None if it is no such stretch."""
+        whole = b"[%b]" % text
+        try:
+            return (events.MANY_EXACT if self.exact else events.MANY).decode(whole)
+        except msgspec.ValidationError:
+            pass  # well-formed so far, with a value of another type than usual
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            return None
+        try:
+            rows = events.ANY.decode(whole)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            return None
+        return self._lenient(rows)
+
+    def careful(self, text: bytes, at_end: bool) -> Careful:
+        """Events of a stretch one by one. `at_end`: nothing follows this text, so an unfinished event is lost."""
+        found: list[Any] = []
+        at = 0
+        while True:
+            at = _skip_gap(text, at)
+            if at >= len(text):
+                return Careful(found, len(text))
+            if text[at] == 0x5D:  # ]
+                return Careful(found, at, at)
+            if text[at] != 0x7B:  # {
+                self.mended.dropped["not an event"] += 1
+                at = _next_value(text, at)
+                continue
+            between = BETWEEN.search(text, at)
+            stop = between.start() + 1 if between else len(text)
+            rows = self.strict(text[at:stop])
+            if rows is not None:
+                found += rows
+                at = stop
+                continue
+            end = object_end(text, at, self._scan_limit(text, stop))
+            if end is None and between is None and not at_end:
+                return Careful(found, at)
+            at = self._mend(text, at, stop, end, between is None, found)
+
+    def _mend(self, text: bytes, at: int, stop: int, end: int | None, last: bool, found: list[Any]) -> int:
+        """Handle the event at `at` that no decoder took as it is; returns where to go on."""
+        if end is not None:
+            row = self._one(text[at:end])
+            if row is not None:
+                found.append(row)
+                return end
+            if end <= stop:
+                self.mended.dropped["malformed"] += 1
+                return end
+        if last:
+            closing = _ARRAY_END.search(text, at)
+            if closing is None:
+                self.mended.dropped["cut off"] += 1
+                return len(text)
+            stop = closing.start() + 1
+        row = self._one(text[at:stop])
+        if row is None:
+            self.mended.dropped["malformed"] += 1
+        else:
+            found.append(row)
+        return stop
+
+    def _one(self, text: bytes) -> Any:
+        rows = self.strict(text)
+        if rows is not None:
+            return rows[0] if len(rows) == 1 else None
+        value = repaired(text)
+        row = events.event(value, self.exact) if isinstance(value, dict) else None
+        if row is not None:
+            self.mended.repaired += 1
+        return row
+
+    def _lenient(self, rows: Any) -> list[Any]:
+        found = [events.event(row, self.exact) for row in rows]
+        self.mended.dropped["not an event"] += found.count(None)
+        return [row for row in found if row is not None]
+
+    def _scan_limit(self, text: bytes, stop: int) -> int:
+        more = min(len(text) - stop, 1 << 16, self._long_scans)
+        self._long_scans -= more
+        return stop + more
+
+
+def _skip_gap(text: bytes, at: int) -> int:
+    while at < len(text) and text[at] in b" \t\r\n,\0":
+        at += 1
+    return at
+
+
+def _next_value(text: bytes, at: int) -> int:
+    """Behind a value that is no object."""
+    if text[at] == 0x5B:  # [
+        return object_end(text, at, len(text)) or len(text)
+    if text[at] == 0x22:
+        token = _TOKEN.match(text, at)
+        return token.end() if token else at + 1
+    at += 1
+    while at < len(text) and text[at] not in b',{]"':
+        at += 1
+    return at
+
+
+def repaired(raw: bytes) -> Any:
+    """The value of slightly broken JSON text, None if that does not help.
+
+    Mended: bytes that are no UTF-8, control characters, backslashes that escape nothing, NaN and Infinity, quotes inside
+    strings that were not escaped.
+    """
+    text = _CONTROL.sub(" ", raw.decode("utf-8", "replace"))
+    text = _ESCAPE.sub(lambda m: m.group() if m.group(1) else "\\\\", text)
+    for attempt in (text, _QUOTE.sub(_inner_quote, text)):
+        try:
+            value = json.loads(attempt)
+        except (ValueError, RecursionError):
+            continue
+        return _encodable(value)
+    return None
+
+
+def _inner_quote(match: re.Match[str]) -> str:
+    """A quote that neither follows nor precedes punctuation stands inside a string."""
+    before = (
+        match.string[: match.start()].rstrip()[-1:]
+        if match.start() < 4096
+        else match.string[match.start() - 16 : match.start()].rstrip()[-1:]
+    )
+    after = match.string[match.end() : match.end() + 16].lstrip()[:1]
+    return '"' if before in "{[,:" or after in ",:}]" else '\\"'
+
+
+def _encodable(value: Any) -> Any:
+    """`value` with lone surrogates replaced, which no output could print."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
