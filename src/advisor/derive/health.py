@@ -1,4 +1,4 @@
-"""The state of the GPUs while they worked, from their samples: utilisation, clocks, power, heat, and why clocks were held down."""
+"""The state of the GPUs while they worked, from their samples: utilisation, clocks, power, heat, throttling."""
 
 from __future__ import annotations
 
