@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from build.loop import MS, US, Loop
 
 from advisor.model import Finding, Report, Run
 from advisor.rules.engine import analyze
+from build.loop import MS, US, Loop
 
 RULE = "launch-blocking"
 

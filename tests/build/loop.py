@@ -83,9 +83,7 @@ class Loop:
         """Launch a kernel of that length; returns when it ends."""
         return self._work("kernels", "cudaLaunchKernel", ns, launch_ns, stream, name=name, **values)
 
-    def copy(
-        self, kind: CopyKind, ns: int, launch_ns: int = 4 * US, stream: int = 7, wait: bool = False, **values: Any
-    ) -> int:
+    def copy(self, kind: CopyKind, ns: int, launch_ns: int = 4 * US, stream: int = 7, wait: bool = False, **values: Any) -> int:
         """Launch a copy; with `wait` its call returns when it is done."""
         return self._work("copies", "cudaMemcpyAsync", ns, launch_ns, stream, wait=wait, kind=int(kind), **values)
 

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from advisor.derive.bounds import TwoSided, two_sided
 from advisor.derive.breakdown import breakdown
-from advisor.model import Evidence, Finding, Notice, Report, RuleOutcome, Run, Saving
-from advisor.model.report import CONFIDENCES, SEVERITIES, Outcome
+from advisor.model import Notice, Report, RuleOutcome, Run
 from advisor.rules.catalogue import Entry, catalogue, chosen
-from advisor.rules.contract import Change, Context, Draft, NotApplicable
-from advisor.rules.fixes import fixes_for
-from advisor.rules.plain import plain, plain_location, plain_text
-from advisor.rules.ranking import LEAST_SHARE, confidence, expected, folded, ranked, severity
+from advisor.rules.contract import Context, Draft, NotApplicable
+from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint
+from advisor.rules.plain import plain_text
+from advisor.rules.ranking import LEAST_SHARE, folded, ranked
 from advisor.rules.rule import ENVIRONMENT, Rule
 from advisor.rules.runinfo import run_info, run_notices
-from advisor.rules.saving import Claim, bound_saving, clipped, combined_saving, scaled, scaled_change
+from advisor.rules.saving import combined_saving, scaled, scaled_change
 from advisor.rules.validity import torch_version
-
-
-@dataclass
-class Judged:
-    """What one rule said about one run. `drafts` is not empty only if the outcome is `found`."""
-
-    rule: Rule
-    outcome: Outcome
-    reason: str | None = None
-    capture: str | None = None
-    drafts: list[Draft] = field(default_factory=list)
-    run: Run | None = None
 
 
 def analyze(
@@ -60,14 +46,14 @@ def analyze(
     entries = chosen(entries, select, ignore)
     step = two_sided(run)
     judged, more = outcomes(run, entries, step)
-    findings, claims, rules = _findings(run, judged, step, redact)
+    standing, rules = _standing(run, judged, step, redact)
     return Report(
         version=version or __version__,
         run=run_info(run, step),
         step_ns=step.step_ns if step else None,
         breakdown=breakdown(run),
-        findings=findings,
-        combined=combined_saving(claims, step) if step else None,
+        findings=[one.finding for one in standing],
+        combined=combined_saving(claims(standing), step) if step else None,
         rules=rules,
         notices=list(dict.fromkeys([*run.notices, *notices, *run_notices(run, step), *more])),
         extra=_throughput(run, step),
@@ -110,16 +96,19 @@ def judge(run: Run, entry: Entry) -> Judged:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             found = entry.detector()(ctx)
-        drafts = [found] if isinstance(found, Draft) else list(found or [])
-        for draft in drafts:
-            _check(rule, draft)
+        drafts = [checked(rule, draft) for draft in ([found] if isinstance(found, Draft) else found or ())]
     except NotApplicable as lack:
         return Judged(rule, "not-applicable", plain_text(lack.reason), lack.capture or rule.capture)
     except Exception as error:
-        if os.environ.get("ADVISOR_DEBUG"):
-            traceback.print_exception(error, file=sys.stderr)
-        return Judged(rule, "error", plain_text(f"{type(error).__name__}: {error}"))
+        return Judged(rule, "error", _fault(error))
     return Judged(rule, "found" if drafts else "clean", drafts=drafts, run=run)
+
+
+def _fault(error: Exception) -> str:
+    """One line for the report; with ADVISOR_DEBUG set the traceback goes to standard error."""
+    if os.environ.get("ADVISOR_DEBUG"):
+        traceback.print_exception(error, file=sys.stderr)
+    return plain_text(f"{type(error).__name__}: {error}")
 
 
 def missing(run: Run, rule: Rule) -> str | None:
@@ -147,19 +136,6 @@ def _in_words(name: str) -> str:
     return table.replace("_", " ") + (f" with {column.replace('_', ' ')}" if column else "")
 
 
-def _check(rule: Rule, draft: Draft) -> None:
-    """TypeError or ValueError for a draft that no report can hold, so that the fault is found at its rule."""
-    if not isinstance(draft, Draft):
-        raise TypeError(f"detect() gave a {type(draft).__name__}, not a Draft")
-    if draft.confidence not in CONFIDENCES or draft.severity not in (None, *SEVERITIES):
-        raise ValueError(f"confidence {draft.confidence!r} or severity {draft.severity!r} is no such word")
-    for table in draft.evidence:
-        if any(len(row) != len(table.columns) for row in table.rows):
-            raise ValueError(f"evidence {table.caption!r} has rows of another length than its columns")
-    for name in draft.fixes or ():
-        rule.fix(name)
-
-
 def _rescaled(draft: Draft, ratio: float | None) -> Draft:
     """The draft of the slower recording in the time of the faster one; without a ratio it promises nothing."""
     if ratio is None:
@@ -184,93 +160,29 @@ def _take_evidence(first: Judged, second: Judged) -> bool:
     return took
 
 
-def fingerprint(rule: Rule, draft: Draft) -> str:
-    """Stable over re-runs of the same program: made of the rule and the subject's words, never of times."""
-    words = "\0".join([rule.id, *map(plain_text, draft.subject)])
-    return f"{rule.id}:{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
-
-
-def _findings(
-    run: Run, judged: list[Judged], step: TwoSided | None, redact: bool
-) -> tuple[list[Finding], list[Claim], list[RuleOutcome]]:
-    """Findings in their order, what they claim together, and the outcome of every rule."""
-    changes: dict[int, Change | None] = {}
-    findings: list[Finding] = []
+def _standing(run: Run, judged: list[Judged], step: TwoSided | None, redact: bool) -> tuple[list[Candidate], list[RuleOutcome]]:
+    """The findings that stand, in their order, and the outcome of every rule."""
+    least = LEAST_SHARE * step.step_ns if step else 0
+    all_kept: list[Candidate] = []
     outcome: dict[str, RuleOutcome] = {}
     for one in judged:
-        kept, small = [], None
-        for draft in one.drafts:
-            saving = _saving(one.rule, draft, step)
-            if saving is not None and step and saving.high_ns < LEAST_SHARE * step.step_ns:
-                small = max(small or 0.0, saving.high_ns / step.step_ns)
-                continue
-            finding = _finding(one, draft, saving, run, step, redact)
-            changes[id(finding)] = draft.change if draft.saving is None else None
-            kept.append(finding)
-        _tell_apart(kept)
-        findings += kept
         state, reason = one.outcome, one.reason
-        if state == "found" and not kept:
-            state, reason = "clean", f"seen, but worth at most {small or 0.0:.1%} of the step"
+        try:
+            made = candidates(one, run, step, redact)
+        except Exception as error:
+            made, state, reason = [], "error", _fault(error)
+        kept = [each for each in made if each.finding.saving is None or each.finding.saving.high_ns >= least]
+        if made and not kept:
+            most = max(each.finding.saving.high_ns for each in made if each.finding.saving)
+            state, reason = "clean", f"seen, but worth at most {most / step.step_ns if step else 0:.1%} of the step"
+        all_kept += kept
         outcome[one.rule.id] = RuleOutcome(one.rule.id, state, reason, one.capture)
-    under = folded(findings, {one.rule.id: one.rule for one in judged})
+    under = folded([each.finding for each in all_kept], {one.rule.id: one.rule for one in judged})
     for name, top in under.items():
         outcome[name] = RuleOutcome(name, "found", f"reported under {top}")
-    findings = ranked([finding for finding in findings if finding.rule not in under])
-    return findings, _claims(findings, changes), list(outcome.values())
-
-
-def _saving(rule: Rule, draft: Draft, step: TwoSided | None) -> Saving | None:
-    if step is None or step.step_ns <= 0 or rule.informs:
-        return None
-    if draft.saving is not None:
-        return clipped(draft.saving, step.step_ns) if draft.saving.basis != "none" else None
-    return bound_saving(draft.change, step) if draft.change is not None else None
-
-
-def _finding(one: Judged, draft: Draft, saving: Saving | None, run: Run, step: TwoSided | None, redact: bool) -> Finding:
-    rule, seen = one.rule, one.run or run
-    ctx = Context(seen, rule)
-    torch = torch_version(seen)
-    facts = plain(draft.facts, redact)
-    caveats = [*draft.caveats, *rule.valid.judge(ctx.device, torch)[1]]
-    evidence = [Evidence(plain_text(t.caption), list(t.columns), plain(t.rows, redact)) for t in draft.evidence]
-    return Finding(
-        rule=rule.id,
-        family=rule.family,
-        title=plain_text(draft.title, redact),
-        severity=severity(saving, step.step_ns if step else 0, draft.severity),
-        confidence=confidence(draft.confidence, saving),
-        saving=saving,
-        scope=plain(draft.scope),
-        facts=facts,
-        evidence=evidence,
-        locations=[] if redact else [plain_location(place) for place in draft.locations],
-        fixes=fixes_for(rule, draft.fixes, facts, ctx.device, torch, run.options.framework),
-        caveats=[plain_text(text, redact) for text in caveats],
-        alternative_to=draft.alternative_to,
-        fingerprint=fingerprint(rule, draft),
-    )
-
-
-def _tell_apart(findings: list[Finding]) -> None:
-    """Findings of one rule that named no subject of their own get a number."""
-    seen: dict[str, int] = {}
-    for finding in findings:
-        seen[finding.fingerprint] = count = seen.get(finding.fingerprint, 0) + 1
-        if count > 1:
-            finding.fingerprint += f"-{count}"
-
-
-def _claims(findings: list[Finding], changes: dict[int, Change | None]) -> list[Claim]:
-    """One claim a finding; of a finding and its alternatives only the one that saves most."""
-    best: dict[str, Finding] = {}
-    for finding in findings:
-        group = finding.alternative_to or finding.rule
-        key = group if finding.alternative_to or any(f.alternative_to == group for f in findings) else finding.fingerprint
-        if finding.saving is not None and (key not in best or expected(finding) > expected(best[key])):
-            best[key] = finding
-    return [Claim(finding.saving, changes[id(finding)]) for finding in best.values() if finding.saving is not None]
+    by_print = {each.finding.fingerprint: each for each in all_kept if each.finding.rule not in under}
+    order = ranked([each.finding for each in by_print.values()])
+    return [by_print[finding.fingerprint] for finding in order], list(outcome.values())
 
 
 def _throughput(run: Run, step: TwoSided | None) -> dict[str, object]:

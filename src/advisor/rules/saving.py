@@ -25,7 +25,7 @@ def bound_saving(change: Change, step: TwoSided) -> Saving:
     """
     total = change.host_ns + change.gpu_ns + change.wait_ns
     limit = total if change.limit_ns is None else change.limit_ns
-    stays = max(step.gpu_ns - max(change.gpu_ns, 0), 0)
+    stays = max(step.gpu_ns - change.gpu_ns, 0)
     high = max(min(limit, step.step_ns - stays), 0)
     expected = step.step_ns - step.after(host_ns=change.host_ns, gpu_ns=change.gpu_ns, wait_ns=change.wait_ns)
     return Saving(0, min(max(expected, 0), high), high, "bound")
@@ -76,8 +76,11 @@ def scaled_change(change: Change, ratio: float) -> Change:
 
 
 def _together(parts: Sequence[int], whole: int) -> int:
-    """What is taken from `whole` when each part takes its share of what the parts before it left."""
+    """What is taken from `whole` when each part takes its share of what the parts before it left.
+
+    Negative parts are work that a fix adds; they count in full.
+    """
     left = 1.0
     for part in parts:
         left *= 1.0 - min(max(part, 0) / whole, 1.0) if whole > 0 else 1.0
-    return min(round(whole * (1.0 - left)), max(whole, 0))
+    return min(round(whole * (1.0 - left)), max(whole, 0)) + sum(part for part in parts if part < 0)

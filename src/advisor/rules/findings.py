@@ -1,0 +1,133 @@
+"""From what a rule said to findings of the report."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field, replace
+
+from advisor.derive.bounds import TwoSided
+from advisor.model import Evidence, Finding, Run, Saving
+from advisor.model.report import CONFIDENCES, SEVERITIES, Outcome
+from advisor.rules.contract import Change, Context, Draft
+from advisor.rules.fixes import fixes_for
+from advisor.rules.plain import plain, plain_location, plain_text
+from advisor.rules.ranking import confidence, expected, severity
+from advisor.rules.rule import Rule
+from advisor.rules.saving import Claim, bound_saving, clipped
+from advisor.rules.validity import torch_version
+
+
+@dataclass
+class Judged:
+    """What one rule said about one run. `drafts` is not empty only if the outcome is `found`; `run` is where it looked."""
+
+    rule: Rule
+    outcome: Outcome
+    reason: str | None = None
+    capture: str | None = None
+    drafts: list[Draft] = field(default_factory=list)
+    run: Run | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A finding and the change its saving came from, if it came from one."""
+
+    finding: Finding
+    change: Change | None
+
+
+def checked(rule: Rule, draft: Draft) -> Draft:
+    """The draft with whole numbers. TypeError, ValueError or KeyError for one that no report can hold.
+
+    Checked as soon as the detector is done, so that the fault is told at its rule.
+    """
+    if not isinstance(draft, Draft):
+        raise TypeError(f"detect() gave a {type(draft).__name__}, not a Draft")
+    if draft.confidence not in CONFIDENCES or draft.severity not in (None, *SEVERITIES):
+        raise ValueError(f"confidence {draft.confidence!r} or severity {draft.severity!r} is no such word")
+    for table in draft.evidence:
+        if any(len(row) != len(table.columns) for row in table.rows):
+            raise ValueError(f"evidence {table.caption!r} has rows of another length than its columns")
+    for name in draft.fixes or ():
+        rule.fix(name)
+    change, saving = draft.change, draft.saving
+    if change is not None:
+        limit = None if change.limit_ns is None else _whole(change.limit_ns)
+        change = Change(_whole(change.host_ns), _whole(change.gpu_ns), _whole(change.wait_ns), limit)
+    if saving is not None:
+        saving = Saving(_whole(saving.low_ns), _whole(saving.expected_ns), _whole(saving.high_ns), saving.basis)
+    return replace(draft, change=change, saving=saving)
+
+
+def _whole(value: float) -> int:
+    if not math.isfinite(value):
+        raise ValueError(f"a change or saving holds {value}")
+    return int(value)
+
+
+def candidates(one: Judged, run: Run, step: TwoSided | None, redact: bool) -> list[Candidate]:
+    """All findings of a rule, also those too small to stand; savings refer to the step of `run`."""
+    made = []
+    seen: dict[str, int] = {}
+    for draft in one.drafts:
+        finding = _finding(one, draft, _saving(one.rule, draft, step), run, step, redact)
+        # Findings of one rule that named no subject of their own get a number.
+        seen[finding.fingerprint] = count = seen.get(finding.fingerprint, 0) + 1
+        if count > 1:
+            finding.fingerprint += f"-{count}"
+        made.append(Candidate(finding, draft.change if draft.saving is None else None))
+    return made
+
+
+def fingerprint(rule: Rule, draft: Draft) -> str:
+    """Stable over re-runs of the same program: made of the rule and the subject's words, never of times."""
+    words = "\0".join([rule.id, *map(plain_text, draft.subject)])
+    return f"{rule.id}:{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
+
+
+def claims(standing: list[Candidate]) -> list[Claim]:
+    """What the findings claim together: of a finding and its alternatives only the one that saves most counts."""
+    contested = {one.finding.alternative_to for one in standing} - {None}
+    best: dict[str, Candidate] = {}
+    for one in standing:
+        finding = one.finding
+        key = finding.alternative_to or (finding.rule if finding.rule in contested else finding.fingerprint)
+        if finding.saving is not None and (key not in best or expected(finding) > expected(best[key].finding)):
+            best[key] = one
+    return [Claim(one.finding.saving, one.change) for one in best.values() if one.finding.saving is not None]
+
+
+def _saving(rule: Rule, draft: Draft, step: TwoSided | None) -> Saving | None:
+    if step is None or step.step_ns <= 0 or rule.informs:
+        return None
+    if draft.saving is not None:
+        return clipped(draft.saving, step.step_ns) if draft.saving.basis != "none" else None
+    return bound_saving(draft.change, step) if draft.change is not None else None
+
+
+def _finding(one: Judged, draft: Draft, saving: Saving | None, run: Run, step: TwoSided | None, redact: bool) -> Finding:
+    rule, seen = one.rule, one.run or run
+    device, torch = Context(seen, rule).device, torch_version(run) or torch_version(seen)
+    facts = plain(draft.facts, redact)
+    caveats = [*draft.caveats, *rule.valid.judge(device, torch)[1]]
+    return Finding(
+        rule=rule.id,
+        family=rule.family,
+        title=plain_text(draft.title, redact),
+        severity=severity(saving, step.step_ns if step else 0, draft.severity),
+        confidence=confidence(draft.confidence, saving),
+        saving=saving,
+        scope=plain(draft.scope),
+        facts=facts,
+        evidence=[
+            Evidence(plain_text(table.caption, redact), plain(table.columns), plain(table.rows, redact))
+            for table in draft.evidence
+        ],
+        locations=[] if redact else [plain_location(place) for place in draft.locations],
+        fixes=fixes_for(rule, draft.fixes, facts, device, torch, run.options.framework),
+        caveats=[plain_text(text, redact) for text in caveats],
+        alternative_to=draft.alternative_to,
+        fingerprint=fingerprint(rule, draft),
+    )
