@@ -15,8 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor.derive.activity import Activity, activities, step_windows
+from advisor.derive.calls import links
+from advisor.derive.gpus import KERNEL, gpu_work
 from advisor.derive.host import HostSide, host_sides
-from advisor.derive.intervals import IntervalSet, clip, complement, intersect, length, merge, subtract
+from advisor.derive.intervals import IntervalSet, complement, intersect, length, merge, subtract, union
+from advisor.derive.kernel_classes import KernelClass, kernel_kinds
 from advisor.derive.steps import StepTime, step_time, steps
 from advisor.model import Run
 
@@ -89,21 +92,37 @@ def _all_sides(run: Run) -> list[TwoSided]:
 
 
 def _gpu_side(run: Run, activity: Activity) -> tuple[int, int]:
-    """(GPU work with its own gaps, waiting for peers) of a steady step, ns."""
+    """(GPU work with its own gaps, waiting for peers) of a steady step, ns.
+
+    Communication that runs beside no compute counts only while compute was already launched and had to wait for it. Where
+    the host was late with the next kernel, a faster host would have hidden that communication.
+    """
     windows = step_windows(run, activity.gpu)
     if not len(windows[0]):
         return 0, 0
-    span = (windows[0], windows[1])
-    n = len(windows[0])
-    busy = clip(activity.busy, int(span[0].min()), int(span[1].max()))
-    gaps = complement(busy, int(span[0].min()), int(span[1].max()))
+    n, span = len(windows[0]), merge(windows)
+    waiting = subtract(activity.peer_wait, activity.compute)
+    exposed = subtract(subtract(activity.communication, activity.compute), waiting)
+    held_up = intersect(exposed, _pending(run, activity))
+    work = merge(activity.compute, activity.copies, held_up)
+    busy = intersect(work, span)
+    gaps = complement(merge(work, exposed, waiting), int(span[0][0]), int(span[1][-1]))
+    gaps = intersect(gaps, span)
     size = gaps[1] - gaps[0]
     own = np.where(size <= STREAM_GAP_NS, size, QUEUE_GAP_NS)
-    inside = intersect(activity.busy, merge(span))
-    share = length(inside) / max(length(busy), 1)
-    waiting = length(subtract(intersect(activity.peer_wait, merge(span)), activity.compute))
-    work = length(inside) + float(own.sum()) * share - waiting
-    return int(work / n), int(waiting / n)
+    return int((length(busy) + int(own.sum())) / n), int(length(intersect(waiting, span)) / n)
+
+
+def _pending(run: Run, activity: Activity) -> IntervalSet:
+    """When a kernel or copy of this GPU, other than communication, was launched and had not begun."""
+    work, call, calls = gpu_work(run), links(run).call, run.table("runtime_calls")
+    gpu = work.gpus.index(activity.gpu)
+    mine = np.flatnonzero((work.gpu == gpu) & (call >= 0))
+    communication = np.zeros(len(work), bool)
+    kernels = work.source == KERNEL
+    communication[kernels] = kernel_kinds(run).of(KernelClass.COMMUNICATION)[work.row[kernels]]
+    mine = mine[~communication[mine]]
+    return union(calls["end"][call[mine]], work.start[mine])
 
 
 def _host_side(side: HostSide, spans: IntervalSet) -> tuple[int, int]:

@@ -31,6 +31,7 @@ SHARE_OF_EVENT = 0.6
 FRAME_NS = 2000
 LAUNCH_FACTOR = 2.5
 FLOOR = 0.4  # a segment never shrinks below this share
+FLOOR_WITH_FRAMES = 0.25  # recording every Python call costs more than the call itself
 _QUEUE_FULL_NS = 60_000  # a launch that takes longer, and 8 medians, waited for room in the launch queue
 _BLOCKING_SHARE = 0.9  # of launches that end after their own kernel: launches block (elsewhere at most 0.15 was seen)
 
@@ -144,7 +145,8 @@ def _deflate_segments(
     busy = (events >= 2) & (before > 0)
     per_event = float(np.median(before[busy] / events[busy])) if busy.any() else 0.0
     cost = SHARE_OF_EVENT * per_event * events + FRAME_NS * frames
-    return np.maximum(FLOOR * before, before - cost).astype(np.int64)
+    floor = np.where(frames > 0, FLOOR_WITH_FRAMES, FLOOR)
+    return np.maximum(floor * before, before - cost).astype(np.int64)
 
 
 def _deflate_calls(kind: npt.NDArray[np.int8], own: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from advisor.derive.calls import CallKind, is_kind, links
 from advisor.derive.gpus import gpu_work
+from advisor.derive.intervals import covered, subtract, union
 from advisor.derive.marks import Marks, inferred_steps, marked_steps
 from advisor.model import Run
 
@@ -145,7 +146,7 @@ def _measure(run: Run, marks: Marks) -> Steps:
         known = ~first[1:] & (gpu_end[1:] > 0) & (gpu_end[:-1] > 0) & ~incomplete[:-1]
         period[1:][known] = np.maximum(gpu_end[1:] - gpu_end[:-1], 0)[known]
     taken = np.maximum(end - start, period)
-    hitch = _hitches(run, start, end, rank, process, marks.number[order], float(np.median(taken)) if n else 0.0)
+    hitch = _hitches(run, start, end, rank, marks.number[order], float(np.median(taken)) if n else 0.0)
     # The first step of a rank starts with an empty queue; leave it out where others remain.
     steady = ~hitch & ~first & ~incomplete
     for r, p in {(int(r), int(p)) for r, p in zip(rank, process, strict=True)}:
@@ -220,19 +221,27 @@ def _hitches(
     start: npt.NDArray[np.int64],
     end: npt.NDArray[np.int64],
     rank: npt.NDArray[np.int32],
-    process: npt.NDArray[np.int64],
     number: npt.NDArray[np.int64],
     median: float,
 ) -> npt.NDArray[np.bool_]:
-    """Steps that the profiler's own buffer work held up: on one rank they delay the collectives of all."""
+    """Steps in which the profiler's own buffer work left a GPU idle: on one rank it delays the collectives of all.
+
+    While the host runs ahead, a pause of it costs nothing: only the part of it that finds the GPU idle counts.
+    """
     overheads = run.table("overheads")
     hit = np.zeros(len(start), bool)
     names = [code for code in np.unique(overheads["name"]) if run.strings[int(code)].startswith(HITCHES)]
     rows = np.flatnonzero(np.isin(overheads["name"], names))
-    for i in range(len(start)) if len(rows) else ():
-        own = rows[(overheads["rank"][rows] == rank[i]) | (overheads["rank"][rows] < 0)]
-        inside = np.minimum(overheads["end"][own], end[i]) - np.maximum(overheads["start"][own], start[i])
-        hit[i] = float(inside[inside > 0].sum()) > HITCH_SHARE * median
+    if not len(rows):
+        return hit
+    work = gpu_work(run)
+    for r in np.unique(rank):
+        own = rows[(overheads["rank"][rows] == r) | (overheads["rank"][rows] < 0)]
+        here = work.rank == r
+        busy = union(work.start[here], work.end[here])
+        held = subtract(union(overheads["start"][own], overheads["end"][own]), busy)
+        mine = np.flatnonzero(rank == r)
+        hit[mine] = covered(held, start[mine], end[mine]) > HITCH_SHARE * median
     return np.isin(number, number[hit]) if hit.any() else hit
 
 
