@@ -18,22 +18,22 @@ from advisor.rules.contract import Change, Context, Draft, NotApplicable
 from advisor.rules.plain import plain, short_path
 from advisor.rules.rule import FixTemplate, Rule, Threshold
 from advisor.rules.validity import Validity
-from build.loop import MS, US, Loop
+from build.workload import Workload
 
 Detect = Callable[[Context], Any]
 
 
-def gpu_bound(stacks: bool = False, steps: int = 6, host_ns: int = 100 * US) -> Run:
-    """Steps of 10 kernels of 1 ms; the host needs little, and twice as much for each step's sake when `stacks`."""
-    loop = Loop()
-    for _ in range(steps):
-        with loop.step():
-            for _ in range(10):
-                with loop.op("aten::mm"):
-                    loop.host(host_ns)
-                    loop.kernel("gemm", 2 * MS if stacks else MS)
-    loop.sync("cudaDeviceSynchronize")
-    return loop.run()
+MS = 1_000_000
+
+
+def gpu_bound(stacks: bool = False) -> Run:
+    """Steps of 10 kernels of 1 ms, for which the host needs little; with `stacks` all takes twice as long."""
+    w = Workload()
+    for _ in w.steps(6):
+        for _ in range(10):
+            with w.op("aten::mm", us=100):
+                w.launch("gemm", gpu_us=2000 if stacks else 1000)
+    return w.to_run()
 
 
 def rule(name: str, **fields: Any) -> Rule:
@@ -363,15 +363,14 @@ def documented_files() -> dict[str, str]:
 def test_the_documented_example_works(tmp_path: Path) -> None:
     for name, text in documented_files().items():
         (tmp_path / name).write_text(text)
-    loop = Loop()
-    for _ in range(5):
-        with loop.step():
-            for _ in range(20):
-                loop.kernel("tiny", 3 * US)
-            loop.kernel("gemm", MS)
-    report = engine.analyze(loop.run(), select=["tiny-kernels"], rule_dirs=[tmp_path])
+    w = Workload()
+    for _ in w.steps(5):
+        for _ in range(20):
+            w.launch("tiny", gpu_us=3)
+        w.launch("gemm", gpu_us=1000)
+    report = engine.analyze(w.to_run(), select=["tiny-kernels"], rule_dirs=[tmp_path])
     (finding,) = report.findings
     assert finding.title == "100 of 105 kernels are tiny" and finding.facts == {"tiny": 100, "kernels": 105}
-    assert finding.saving is not None and 0 < finding.saving.expected_ns <= 60 * US
+    assert finding.saving is not None and 0 < finding.saving.expected_ns <= 60_000
     assert 'mode="reduce-overhead")   # 100 of 105' in finding.fixes[0].snippet
     assert finding.fixes[0].caveats[-1] == "Valid for torch 2.1 and newer, which the input does not tell."
