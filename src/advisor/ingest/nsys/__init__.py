@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from advisor.ingest.nsys.about import describe, mpi_ranks
 from advisor.ingest.nsys.completeness import judge
 from advisor.ingest.nsys.database import MAGIC, Database
 from advisor.ingest.nsys.devices import Gpus
-from advisor.ingest.nsys.export import Export
+from advisor.ingest.nsys.export import Export, distinct
 from advisor.ingest.nsys.gpu import copies, graph_executions, kernels, memory_events
-from advisor.ingest.nsys.host import event_records, overheads, runtime_calls, sync_events
+from advisor.ingest.nsys.host import overheads, runtime_calls
 from advisor.ingest.nsys.metrics import hardware_metrics
-from advisor.ingest.nsys.nvtx import ranges
+from advisor.ingest.nsys.nvtx import operators, ranges
 from advisor.ingest.nsys.refusal import refuse_unusable
+from advisor.ingest.nsys.waits import waits
 from advisor.ingest.source import Source
 from advisor.model import Table, Trace
 
@@ -24,8 +27,12 @@ def claims(head: bytes) -> bool:
 
 
 def read(source: Source, *, processes: int | None = None) -> Trace:
-    """The trace of an Nsight Systems SQLite export. Raises InputError where it is none or holds no event."""
-    database = Database(source.local_file())
+    """The trace of an Nsight Systems SQLite export. Raises InputError where it is none or holds no event.
+
+    `processes` is there because all readers are called alike; one process is fast enough.
+    """
+    file = source.local_file()
+    database = Database(file)
     try:
         trace = Trace(source.path, "nsys-sqlite")
         export = Export(database, trace)
@@ -34,36 +41,42 @@ def read(source: Source, *, processes: int | None = None) -> Trace:
         trace.tables = _tables(export)
         gpus = Gpus(export)
         trace.tables["hardware_metrics"] = hardware_metrics(export, gpus.ordinals())
-        work = [trace.tables[name] for name in ("kernels", "copies", "graph_executions")]
-        trace.devices = gpus.used(work)
+        trace.devices = gpus.used([trace.tables[name] for name in ("kernels", "copies", "graph_executions")])
         _set_ranks(trace, mpi_ranks(export))
         judge(export)
-        if database.damaged or source.damage:
-            trace.notice(
-                "input-damaged", f"{source.damage or 'the database is damaged or cut short'}; what could be read was used"
-            )
+        if damage := _damage(source, file, database):
+            trace.notice("input-damaged", f"{damage}; what could be read was used")
         return trace
     finally:
         database.close()
 
 
 def _tables(export: Export) -> dict[str, Table]:
-    calls, records = runtime_calls(export), event_records(export)
+    calls, annotated = runtime_calls(export), ranges(export)
+    records, syncs = waits(export, calls)
     return {
         "kernels": kernels(export),
         "copies": copies(export),
         "graph_executions": graph_executions(export),
         "runtime_calls": calls,
+        "host_ops": operators(export, annotated),
+        "ranges": annotated,
         "event_records": records,
-        "sync_events": sync_events(export, calls, records),
-        "ranges": ranges(export),
+        "sync_events": syncs,
         "memory_events": memory_events(export),
         "overheads": overheads(export),
     }
 
 
 def _set_ranks(trace: Trace, ranks: dict[int, int]) -> None:
-    """One rank is the trace's; several go into the rows, by process."""
+    """One rank is the trace's; several go into the rows, by process.
+
+    The environment's rank is that of the program nsys started: a launcher's, where other processes drive the GPUs.
+    """
+    work = [trace.tables[name]["process"] for name in ("kernels", "copies", "graph_executions", "runtime_calls")]
+    processes = distinct(np.concatenate(work))[0]
+    if len(processes[processes >= 0]) > 1:
+        trace.rank = None
     if len(set(ranks.values())) == 1:
         trace.rank = next(iter(ranks.values()))
     elif ranks:
@@ -74,3 +87,12 @@ def _set_ranks(trace: Trace, ranks: dict[int, int]) -> None:
                 for process, number in ranks.items():
                     rank[table["process"] == process] = number
                 trace.tables[name] = table.replace(rank=rank)
+
+
+def _damage(source: Source, file: Path, database: Database) -> str | None:
+    if source.damage or database.damaged:
+        return source.damage or "the database is damaged or cut short"
+    journal = Path(f"{file}-journal")
+    if journal.is_file() and journal.stat().st_size:
+        return "a rollback journal lies beside it: its export was cut off or still runs"
+    return None

@@ -131,4 +131,6 @@ def _repeat_diagnostics(export: Export) -> None:
             match = pattern.search(text)
             if match and code not in said:
                 said.add(code)
+                if code == "driver-newer-than-profiler":
+                    export.trace.facts["cuda_driver_version"] = match[1]
                 export.trace.notice(code, message.format(*match.groups()))

@@ -7,12 +7,13 @@ import re
 import numpy as np
 
 from advisor.ingest.nsys.export import Calls, Export, distinct
-from advisor.model import Table
+from advisor.model import Strings, Table
 from advisor.model.tables import Array
 
 LAUNCH = re.compile(r"^cu(?:da)?Launch(?:Kernel(?:Ex|ExC)?|CooperativeKernel\w*)?$")
 GRAPH_LAUNCH = re.compile(r"^cu(?:da)?GraphLaunch$")
 _SHARE = 0.02  # of launches without a kernel: a window's edges cut off a few in complete captures too
+_MOST_CAPTURES = 1000  # graph captures looked at
 
 
 def judge(export: Export) -> None:
@@ -22,7 +23,9 @@ def judge(export: Export) -> None:
     if not any(len(table) for table in work):
         if trace.capture.cuda and not len(calls):
             trace.notice(
-                "no-cuda-rows", "CUDA was traced but no rows were exported; export with the nsys version that captured the report"
+                "no-cuda-rows",
+                "CUDA was traced but the export has no CUDA rows: the program used no GPU, or the exporter is older than the "
+                "profiler (then export with the nsys version that captured)",
             )
         else:
             trace.notice("no-gpu-work", "no GPU work was recorded; capture with `nsys profile -t cuda,nvtx` while training runs")
@@ -42,6 +45,7 @@ def judge(export: Export) -> None:
             "graph-kernels-not-recorded",
             "CUDA graphs were recorded as a whole; for their kernels capture with `--cuda-graph-trace=node`",
         )
+    launch &= ~_while_capturing(calls, names)
     total, lost = int(launch.sum()), int((launch & ~joined).sum())
     if len(work[0]) and lost > max(1, _SHARE * total):
         trace.notice(
@@ -58,3 +62,18 @@ def _joined(calls: Table, work: list[Table]) -> Array:
         rows = index.find(table["process"], table["correlation"])
         found[rows[rows >= 0]] = True
     return found
+
+
+def _while_capturing(calls: Table, names: Strings) -> Array:
+    """True for calls made while their thread captured a CUDA graph: such a launch only adds a node to it."""
+    inside = np.zeros(len(calls), bool)
+    begins, ends = (
+        np.flatnonzero((calls["name"] == names.find(f"cudaStream{what}Capture")) & (names.find(f"cudaStream{what}Capture") >= 0))
+        for what in ("Begin", "End")
+    )
+    for begin in begins.tolist()[:_MOST_CAPTURES]:
+        thread = calls["thread"][begin]
+        later = ends[(ends > begin) & (calls["thread"][ends] == thread)]
+        end = int(later[0]) if len(later) else len(calls)
+        inside[begin:end] |= calls["thread"][begin:end] == thread
+    return inside

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from advisor.ingest.nsys.database import NULL, Database
-from advisor.model import Trace
+from advisor.model import Strings, Trace
 from advisor.model.tables import Array
 
 NO_STREAM = 0xFFFFFFFF  # streamId of a row that belongs to no stream
@@ -40,10 +40,10 @@ class Export:
                 return name
         return None
 
-    def read(self, base: str, columns: Mapping[str, str]) -> dict[str, Array] | None:
+    def read(self, base: str, columns: Mapping[str, str], texts: Strings | None = None) -> dict[str, Array] | None:
         """Columns of a table (see Database.read), None where it has no row."""
         table = self.table(base)
-        return None if table is None else self.database.read(table, columns, self.trace.strings)
+        return None if table is None else self.database.read(table, columns, texts)
 
     def has_column(self, base: str, column: str) -> bool:
         return column in self.database.tables.get(self.table(base) or "", ())
@@ -65,7 +65,7 @@ class Export:
         values, inverse = distinct(ids)
         new = [i for i in values.tolist() if i >= 0 and i not in self._codes]
         if new:
-            texts = self.database.texts("StringIds", "id", "value", np.array(new))
+            texts = self.database.texts(self.table("StringIds") or "", "id", "value", np.array(new))
             self._codes.update((i, self.trace.strings.code(texts[i]) if i in texts else -1) for i in new)
         codes = np.array([self._codes.get(i, -1) for i in values.tolist()], np.int32)
         return codes[inverse] if len(codes) else np.empty(0, np.int32)

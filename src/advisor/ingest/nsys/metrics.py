@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor.ingest.nsys.database import NULL
 from advisor.ingest.nsys.export import Export
-from advisor.model import Table
+from advisor.model import Strings, Table
 
 _GPU_ID = 0xFF  # the last byte of typeId is the profiler's number of the GPU
 
@@ -36,7 +36,10 @@ def hardware_metrics(export: Export, ordinals: dict[int, int]) -> Table:
 
 def _generic(export: Export, ordinals: dict[int, int]) -> Table:
     """The same samples as exporters up to 2022 wrote them: one JSON object with text values a moment."""
-    found = export.read("GENERIC_EVENTS", {"rawTimestamp": "int64", "timestamp": "int64", "typeId": "int64", "data": "text"})
+    texts = Strings()
+    found = export.read(
+        "GENERIC_EVENTS", {"rawTimestamp": "int64", "timestamp": "int64", "typeId": "int64", "data": "text"}, texts
+    )
     if found is None:
         return Table("hardware_metrics")
     sources = _metric_types(export)
@@ -47,7 +50,7 @@ def _generic(export: Export, ordinals: dict[int, int]) -> Table:
         if moment == NULL or code < 0 or kind not in sources:
             continue
         device = ordinals.get(kind & _GPU_ID, kind & _GPU_ID)
-        for name, value in _numbers(strings[code]):
+        for name, value in _numbers(texts[code]):
             rows.append((moment, device, strings.code(name), value))
     if not rows:
         return Table("hardware_metrics")

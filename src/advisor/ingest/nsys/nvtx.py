@@ -1,12 +1,12 @@
-"""NVTX ranges, and MPI calls, which older exporters wrote as NVTX ranges of a domain of that name."""
+"""NVTX ranges; MPI calls, which older exporters wrote as NVTX ranges; and the operators that PyTorch marks by NVTX."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from advisor.ingest.nsys.database import NULL
-from advisor.ingest.nsys.export import Export, process, thread
-from advisor.model import RangeKind, Table
+from advisor.ingest.nsys.export import Export, distinct, process, thread
+from advisor.model import RangeKind, Strings, Table
 from advisor.model.tables import Array
 
 # eventType, as ENUM_NSYS_EVENT_TYPE of the exports lists them.
@@ -21,6 +21,7 @@ def ranges(export: Export) -> Table:
 
 
 def _nvtx(export: Export) -> Table:
+    texts = Strings()  # of all rows, thread names and marks among them; only those of ranges go on
     found = export.read(
         "NVTX_EVENTS",
         {
@@ -35,17 +36,17 @@ def _nvtx(export: Export) -> Table:
             "category": "id",
             **dict.fromkeys(_PAYLOADS, "real"),
         },
+        texts,
     )
     if found is None:
         return Table("ranges")
-    unread = found["text"] < 0
-    found["name"] = np.where(unread, export.names(np.where(unread, found["textId"], -1)), found["text"])
     kind = found["eventType"]
     closed = ((kind == _PUSH_POP) | (kind == _START_END)) & (found["start"] != NULL) & (found["end"] != NULL)
     closed &= found["end"] >= found["start"]
-    domains = _labels(found, kind == _DOMAIN, ["domainId"])
-    categories = _labels(found, kind == _CATEGORY, ["domainId", "category"])
+    domains = _labels(export, texts, found, kind == _DOMAIN, ["domainId"])
+    categories = _labels(export, texts, found, kind == _CATEGORY, ["domainId", "category"])
     found = {name: values[closed] for name, values in found.items()}
+    found["name"] = _names(export, texts, found)
     end_thread = thread(found["endGlobalTid"])
     columns = {
         "start": found["start"],
@@ -62,9 +63,17 @@ def _nvtx(export: Export) -> Table:
     return Table("ranges", columns).ordered()
 
 
-def _labels(found: dict[str, Array], rows: Array, keys: list[str]) -> dict[tuple[int, ...], int]:
+def _names(export: Export, texts: Strings, found: dict[str, Array]) -> Array:
+    """Codes of each row's own text, else of its registered string; -1 where it has neither."""
+    values, inverse = distinct(found["text"])
+    own = np.array([export.trace.strings.code(texts[code]) if code >= 0 else -1 for code in values.tolist()], np.int32)[inverse]
+    return np.where(own < 0, export.names(np.where(own < 0, found["textId"], -1)), own)
+
+
+def _labels(export: Export, texts: Strings, found: dict[str, Array], rows: Array, keys: list[str]) -> dict[tuple[int, ...], int]:
     """(process, ids...) -> code of the label that the rows declare."""
-    columns = [process(found["globalTid"][rows]), *(found[key][rows] for key in keys), found["name"][rows]]
+    declared = {name: values[rows] for name, values in found.items()}
+    columns = [process(declared["globalTid"]), *(declared[key] for key in keys), _names(export, texts, declared)]
     return {tuple(ids): code for *ids, code in zip(*(column.tolist() for column in columns), strict=True)}
 
 
@@ -98,6 +107,41 @@ def _payload(found: dict[str, Array]) -> Array:
     for column in _PAYLOADS:
         value = np.where(np.isnan(value), found[column], value)
     return value
+
+
+def operators(export: Export, annotated: Table) -> Table:
+    """The ranges of torch.autograd.profiler.emit_nvtx, "name, seq = 4, op_id = 7, sizes = [[2, 3]]", as host_ops."""
+    strings = export.trace.strings
+    values, inverse = distinct(annotated["name"])
+    parsed = [_operator(strings[code]) for code in values.tolist()]
+    if not any(parsed):
+        return Table("host_ops")
+    none = ("", -1, -1, "")
+    names, sequences, ops, shapes = zip(*(found or none for found in parsed), strict=True)
+    rows = np.array([found is not None for found in parsed])[inverse]
+    columns = {
+        "start": annotated["start"],
+        "end": annotated["end"],
+        "process": annotated["process"],
+        "thread": annotated["thread"],
+        "name": strings.codes(names)[inverse],
+        "op": np.array(ops, np.int64)[inverse],
+        "sequence": np.array(sequences, np.int64)[inverse],
+        "shapes": np.array([strings.code(text) if text else -1 for text in shapes], np.int32)[inverse],
+    }
+    return Table("host_ops", columns).take(rows)
+
+
+def _operator(label: str) -> tuple[str, int, int, str] | None:
+    """(name, sequence, op id, shapes) of an operator's label; None for a range of another kind."""
+    label, _, _ = label.partition(", input_op_ids = ")
+    label, _, shapes = label.partition(", sizes = ")
+    label, _, op = label.partition(", op_id = ")
+    name, _, sequence = label.partition(", seq = ")
+    numbers = [text for text in (op, sequence) if text]
+    if not name or not numbers or not all(text.isascii() and text.isdigit() and len(text) < 19 for text in numbers):
+        return None
+    return name, int(sequence or -1), int(op or -1), shapes
 
 
 def _mpi(export: Export, table: str) -> Table:

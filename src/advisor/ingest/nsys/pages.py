@@ -77,10 +77,11 @@ class Pages:
         if not found:
             return np.empty(0, np.int64)
         leaves = np.concatenate(found)
-        distinct = np.unique(leaves)
-        if len(distinct) < len(leaves):  # a page has one parent
+        ordered = np.sort(leaves)
+        again = ordered[1:] == ordered[:-1]
+        if again.any():  # a page has one parent
             self.damage = True
-            return distinct
+            return np.append(ordered[:1], ordered[1:][~again])
         return leaves
 
     def _kind(self, number: int) -> int:
@@ -126,7 +127,7 @@ class Pages:
         starts = np.arange(len(numbers)) * self.size
         heads = starts + np.where(numbers == 1, 100, 0)
         counts = block[heads + 3].astype(np.int64) << 8 | block[heads + 4]
-        leaf = (block[heads] == _LEAF) & (counts <= (self.usable - 108) // 2 + 50)
+        leaf = (block[heads] == _LEAF) & (heads - starts + 8 + 2 * counts <= self.usable)
         self.damage |= not leaf.all()
         counts[~leaf] = 0
         page = np.repeat(np.arange(len(numbers)), counts)
