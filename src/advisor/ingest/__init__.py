@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from advisor.ingest.align import join
-from advisor.ingest.discover import Discovery, discover
+from advisor.ingest.discover import Discovery, find
 from advisor.ingest.sniff import UnknownKind, plug_ins, read
 from advisor.ingest.source import Source
 from advisor.model import InputError, Notice, Options, Run, Trace
@@ -57,7 +57,7 @@ def load_traces(
     processes: int | None = None,
 ) -> tuple[list[Trace], list[tuple[str, str]], list[Notice]]:
     """(what each file or archive member holds, (path, reason) of what cannot be used, notices on what was skipped)."""
-    found = discover(paths)
+    found = find(paths)
     reading = _Reading(found, progress, problem, processes)
     for path, reason in found.problems:
         reading.problem(path, reason)

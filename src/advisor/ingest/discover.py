@@ -34,7 +34,7 @@ class Discovery:
         return source.member is None and str(source.file) == origin
 
 
-def discover(paths: Sequence[str | os.PathLike[str]]) -> Discovery:
+def find(paths: Sequence[str | os.PathLike[str]]) -> Discovery:
     """Every file below `paths`, each once, in the order given and sorted inside a folder. Opens nothing that could block."""
     found = Discovery()
     seen: set[tuple[int, int]] = set()

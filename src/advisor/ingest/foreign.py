@@ -43,15 +43,10 @@ _BINARY: tuple[_Entry, ...] = (
     ((r"QuadD",), "a raw stream or report of Nsight Systems: export it with 'nsys export --type sqlite'"),
 )
 
+# The neighbours of a Chrome trace (execution traces, memory time lines) are known to its reader.
 _JSON: tuple[_Entry, ...] = (
-    ((r'"ph"', r'"NEGOTIATE_(ALL\w+|BROADCAST)"'), f"a Horovod timeline, {_LATER}"),
-    ((r'\A\s*\{\s*"rocprofiler-sdk-tool"',), "a rocprof result; give a torch.profiler trace of the run"),
-    ((r'\A.{0,600}"schema"\s*:', r'"nodes"\s*:'), f"an execution trace, which holds no GPU times: {_RECORD}"),
-    ((r'\A\s*\{\s*"workload_graph"',), f"a Chakra execution trace, which holds no GPU times: {_RECORD}"),
     ((r'"\$schema"\s*:\s*"[^"\n]{0,99}speedscope',), f"a speedscope profile of the CPU: {_RECORD}"),
-    ((r"\A\s*\[\s*\[\s*-?\d",), "a memory timeline, which holds no work: give the trace it was made from"),
     ((r'"gpus"\s*:', r'"utilization\.gpu"'), "a gpustat log; give nvidia-smi --query-gpu CSV"),
-    ((r'"Communication Time Info"',), f"an Ascend communication summary; {_NOT_ASCEND}"),
 )
 
 _TEXT: tuple[_Entry, ...] = (
@@ -121,7 +116,7 @@ def as_text(head: bytes) -> str | None:
 
 def is_json(text: str) -> bool:
     """True if the text begins like a JSON object or list, and not like a log line such as "[INFO] ..."."""
-    return re.match(r'\s*(\{\s*["}]|\[\s*([\[{\]"]|-?\d+(\.\d+)?\s*[,\]]))', text) is not None
+    return re.match(r'\s*(\{\s*["}]|\[\s*([\[{\]"]|-?\d+(\.\d+)?\s*,))', text) is not None
 
 
 def _first(entries: tuple[_Entry, ...], text: str) -> str | None:

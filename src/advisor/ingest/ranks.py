@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
+import numpy as np
+
 from advisor.ingest.clocks import bounds
 from advisor.model import InputError, Notice, Trace
 
@@ -30,7 +32,7 @@ def assign(traces: Sequence[Trace], wanted: int | None, notices: list[Notice]) -
     `wanted` is the rank the user asks for: traces of unknown rank are taken to be of it, those of others are left out.
     Raises InputError if nothing is left.
     """
-    traces = [_with_recorded_rank(trace) for trace in traces]
+    traces = [part for trace in traces for part in _by_recorded_rank(trace, split=len(traces) > 1 or wanted is not None)]
     if wanted is not None:
         given = [replace(trace, rank=wanted) if trace.rank is None else trace for trace in traces]
         kept = [trace for trace in given if trace.rank == wanted]
@@ -56,11 +58,20 @@ def assign(traces: Sequence[Trace], wanted: int | None, notices: list[Notice]) -
     return _number_concurrent(traces, notices)
 
 
-def _with_recorded_rank(trace: Trace) -> Trace:
+def _by_recorded_rank(trace: Trace, split: bool) -> list[Trace]:
+    """A trace whose rows state one rank is of that rank; one of several ranks is split, where it has to be told from others."""
     if trace.rank is not None:
-        return trace
-    found = {int(rank) for table in trace.tables.values() if "rank" in table.column_names for rank in set(table["rank"].tolist())}
-    return replace(trace, rank=found.pop()) if len(found) == 1 and found != {-1} else trace
+        return [trace]
+    ranked = {name: table for name, table in trace.tables.items() if len(table) and "rank" in table.column_names}
+    found = sorted({int(rank) for table in ranked.values() for rank in np.unique(table["rank"][table.known("rank")])})
+    if len(found) == 1:
+        return [replace(trace, rank=found[0])]
+    if not found or not split:
+        return [trace]
+    return [
+        replace(trace, rank=rank, tables={name: table.take(table["rank"] == rank) for name, table in ranked.items()})
+        for rank in found
+    ]
 
 
 def _number_concurrent(traces: list[Trace], notices: list[Notice]) -> list[Trace]:

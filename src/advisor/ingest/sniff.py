@@ -5,6 +5,10 @@ two functions:
 
     claims(head: bytes) -> bool | str | None                true if the first (decompressed) bytes are of its kind
     read(source: Source, *, processes: int | None) -> Trace raises InputError
+
+and, if its `__all__` lists it, a third for files that look like its own and are not:
+
+    refusal(head: bytes) -> str | None                      what they are: "a Horovod timeline; ..."
 """
 
 from __future__ import annotations
@@ -57,9 +61,9 @@ def _what(head: bytes) -> str:
     if is_tar(head):
         return "this is an archive inside an archive: unpack it first"
     for reader in readers():
-        refusal = getattr(reader, "refusal", None)
-        if refusal is not None and (reason := refusal(head)):
-            return str(reason)
+        # Of a module we ask only what it offers: it may use the same word for its own affairs.
+        if "refusal" in getattr(reader, "__all__", ()) and (reason := reader.refusal(head)):
+            return f"this is {reason}"
     return f"this is {foreign.describe_unknown(head)}"
 
 
