@@ -19,13 +19,19 @@ VARIABLE = "CUDA_LAUNCH_BLOCKING"
 
 @dataclass(frozen=True)
 class Launches:
-    """Kernel launches of one process in its steady steps (graph launches apart); wait_ns: their waiting per step."""
+    """Kernel launches of one process in its steady steps (graph launches apart), counted in all, timed per step.
+
+    wait_ns: GPU work while a launch call was open; return_ns: from the kernel's end to the call's; call_ns: all of the calls.
+    """
 
     rank: int
     process: int
     count: int
+    per_step: float
     blocked: int
     wait_ns: int
+    return_ns: int
+    call_ns: int
 
     @property
     def share(self) -> float:
@@ -43,8 +49,8 @@ def detect(ctx: Context) -> Draft | None:
     draft = Draft(title=f"{VARIABLE} is set: launches wait for their own kernel", confidence="high", subject=[VARIABLE])
     draft.facts["variable_recorded"] = asked
     if known:
-        columns = ["rank", "launches", "ended_after_kernel", "wait_per_step_ns"]
-        rows = [[one.rank if one.rank >= 0 else None, one.count, one.blocked, one.wait_ns] for one in known]
+        columns = ["rank", "launches", "ended_after_kernel", "wait_per_step_ns", "return_per_step_ns"]
+        rows = [[one.rank if one.rank >= 0 else None, one.count, one.blocked, one.wait_ns, one.return_ns] for one in known]
         draft.evidence.append(Evidence("Kernel launches in steady steps", columns, rows))
     if blocked:
         # The rank that sets the time of the step decides what can be won; the others only follow.
@@ -52,8 +58,10 @@ def detect(ctx: Context) -> Draft | None:
         decides = [one for one in blocked if slowest and (one.rank, one.process) == (slowest.rank, slowest.process)]
         worst = (decides or blocked)[0]
         draft.title = f"{worst.share:.0%} of the launches wait for their own kernel: launch blocking is on"
-        draft.change = Change(wait_ns=worst.wait_ns)
-        draft.facts |= {"blocked_share": round(worst.share, 4), "wait_per_step_ns": worst.wait_ns}
+        # Waking up after the kernel is host work that vanishes; what an ordinary launch costs beyond the fastest is open.
+        limit = worst.call_ns - int(worst.per_step * ctx.threshold("fastest_launch"))
+        draft.change = Change(host_ns=worst.return_ns, wait_ns=worst.wait_ns, limit_ns=limit)
+        draft.facts |= {"blocked_share": round(worst.share, 4), "wait_per_step_ns": worst.wait_ns + worst.return_ns}
         draft.scope["ranks"] = sorted(one.rank for one in blocked if one.rank >= 0)
     elif known:
         # The variable counts only if it was set before CUDA started.
@@ -74,7 +82,9 @@ def _launches(run: Run) -> list[Launches]:
             at = np.searchsorted(found.start[own], side.start, side="right") - 1
             chosen &= (at >= 0) & (side.start < found.end[own][np.maximum(at, 0)])
         if chosen.any():
-            waits = side.end[chosen] >= work.end[last[side.call[chosen]]]
-            wait = int(side.wait[chosen].sum()) // max(len(own), 1)
-            result.append(Launches(rank, process, int(chosen.sum()), int(waits.sum()), wait))
+            n, count = max(len(own), 1), int(chosen.sum())
+            start, end = side.start[chosen], side.end[chosen]
+            after = end - np.maximum(work.end[last[side.call[chosen]]], start)
+            wait, back, whole = (int(part.sum()) // n for part in (side.wait[chosen], after[after > 0], end - start))
+            result.append(Launches(rank, process, count, count / n, int((after >= 0).sum()), wait, back, whole))
     return result
