@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.ingest.nsys.about import describe, mpi_ranks
 from advisor.ingest.nsys.completeness import judge
+from advisor.ingest.nsys.convert import claims_report, exported
 from advisor.ingest.nsys.database import MAGIC, Database
 from advisor.ingest.nsys.devices import Gpus
 from advisor.ingest.nsys.export import Export, distinct
@@ -20,6 +21,8 @@ from advisor.ingest.nsys.waits import waits
 from advisor.ingest.source import Source
 from advisor.model import Table, Trace
 
+__all__ = ["claims", "claims_report", "read", "read_report"]
+
 
 def claims(head: bytes) -> bool:
     """True if the first bytes are those of an SQLite database, of whatever content."""
@@ -31,10 +34,22 @@ def read(source: Source, *, processes: int | None = None) -> Trace:
 
     `processes` is there because all readers are called alike; one process is fast enough.
     """
-    file = source.local_file()
+    return _read(source, source.local_file(), "nsys-sqlite")
+
+
+def read_report(source: Source, *, processes: int | None = None) -> Trace:
+    """The trace of a .nsys-rep or .qdrep, by way of the user's own `nsys export`. Raises InputError where that fails."""
+    file = exported(source)
+    try:
+        return _read(source, file, "nsys-report")
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _read(source: Source, file: Path, form: str) -> Trace:
     database = Database(file)
     try:
-        trace = Trace(source.path, "nsys-sqlite")
+        trace = Trace(source.path, form)
         export = Export(database, trace)
         refuse_unusable(export)
         describe(export)

@@ -42,8 +42,12 @@ def refuse_unusable(export: Export) -> None:
     if not any(name.startswith(_OURS) for name in tables):
         if {"expert_systems_feedback", "read_only_op_instances"} & lower:
             raise InputError("not an Nsight Systems export but DLProf's own database; give the nsys export that lies beside it")
+        if export.database.damaged:
+            raise InputError("the SQLite database is damaged or cut short: export the report again")
         raise InputError("not a trace: an SQLite database, but not one of Nsight Systems")
     if not any(export.table(name) for name in EVENTS):
+        if export.database.damaged:
+            raise InputError("cut short before the first event, or damaged: export the report again")
         traced = export.database.rows("META_DATA_CAPTURE", ["name", "value"], 200_000)
         if ("CAPTURE_EVENT_TYPE", "Cuda") in traced:
             raise InputError(
