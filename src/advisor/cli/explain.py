@@ -27,5 +27,11 @@ def command(rule: str, rule_dirs: tuple[str, ...]) -> None:
         return
     from rich.console import Console
     from rich.markdown import Markdown
+    from rich.text import Text
+    from rich.theme import Theme
 
-    Console(no_color=not console.color(), highlight=False).print(Markdown(text, hyperlinks=False))
+    # Rich centres a first heading and paints code on black, which suits dark terminals only.
+    title, _, rest = text.partition("\n")
+    screen = Console(no_color=not console.color(), highlight=False, theme=Theme({"markdown.code": "bold cyan"}))
+    screen.print(Text(title.removeprefix("# "), style="bold"))
+    screen.print(Markdown(rest, hyperlinks=False))

@@ -17,10 +17,12 @@ _SLOWED = 0.05  # share of the recorded step that the profiler added
 
 def run_info(run: Run, step: TwoSided | None) -> dict[str, Any]:
     """The contract's "run" object."""
+    # Device logs belong to both recordings of a run: each file once.
+    traces = {id(trace): trace for trace in [*run.traces, *(run.fuller.traces if run.fuller else [])]}
     return {
         "sources": [
             {"path": trace.path, "format": trace.format, "format_version": trace.format_version, "rank": trace.rank}
-            for trace in [*run.traces, *(run.fuller.traces if run.fuller else [])]
+            for trace in traces.values()
         ],
         "ranks": list(run.ranks),
         "world_size": run.world_size,
