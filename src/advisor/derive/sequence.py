@@ -1,0 +1,123 @@
+"""The kernels of the steady steps of the rank that sets the pace, in the order in which the host launched them.
+
+Rules about kernels work on this: what stands next to what, how long it takes, and what launching it costs the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.derive.attribution import op_of_work
+from advisor.derive.bounds import two_sided
+from advisor.derive.calls import links
+from advisor.derive.gpus import KERNEL, gpu_work
+from advisor.derive.host import HostSide, host_sides
+from advisor.derive.kernel_classes import kernel_kinds
+from advisor.derive.steps import steps
+from advisor.model import Run
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Arrays with one entry a kernel, by stream and then in launch order; divide sums by `steps` for one step.
+
+    row: row of `kernels`; stream; kind: KernelClass; precision: Precision; gpu_ns: duration; call: row of
+    `runtime_calls` (-1: lost); op: row of `host_ops` (-1: unknown); host_ns: what the launch and the segment before it
+    cost the host without the profiler; launch: begin of the launch call, or of the kernel where the call was lost.
+    """
+
+    steps: int
+    row: npt.NDArray[np.int64]
+    stream: npt.NDArray[np.int64]
+    kind: npt.NDArray[np.int8]
+    precision: npt.NDArray[np.int8]
+    gpu_ns: npt.NDArray[np.int64]
+    call: npt.NDArray[np.int64]
+    op: npt.NDArray[np.int64]
+    host_ns: npt.NDArray[np.int64]
+    launch: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def per_step(self, amounts: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]) -> int:
+        """Sum of the chosen amounts, for one step."""
+        return int(amounts[mask].sum()) // max(self.steps, 1)
+
+
+def sequence(run: Run) -> Sequence:
+    """Empty without steps or kernels."""
+    return run.derived(_sequence)
+
+
+def host_cost(run: Run) -> npt.NDArray[np.int64]:
+    """For each row of `runtime_calls`: its own time and the segment before it, without waits and profiler, ns."""
+    return run.derived(_host_cost)
+
+
+def _host_cost(run: Run) -> npt.NDArray[np.int64]:
+    cost = np.zeros(len(run.table("runtime_calls")), np.int64)
+    for side in host_sides(run).values():
+        cost[side.call] = side.deflated_before + side.deflated_own
+    return cost
+
+
+def steady_calls(run: Run, side: HostSide) -> npt.NDArray[np.bool_]:
+    """For each call of a host side: whether it begins in a steady step."""
+    found = steps(run)
+    mine = found.of(side.rank, side.process)
+    inside = np.zeros(len(side), bool)
+    for step in mine[found.steady[mine]]:
+        inside[side.between(int(found.start[step]), int(found.end[step]))] = True
+    return inside
+
+
+def _sequence(run: Run) -> Sequence:
+    pace, found, work = two_sided(run), steps(run), gpu_work(run)
+    empty = np.empty(0, np.int64)
+    if pace is None or not len(run.table("kernels")):
+        small = np.empty(0, np.int8)
+        return Sequence(0, empty, empty, small, small, empty, empty, empty, empty, empty)
+    mine = found.of(pace.rank, pace.process)
+    mine = mine[found.steady[mine]]
+    call, calls = links(run).call, run.table("runtime_calls")
+    here = np.flatnonzero((work.source == KERNEL) & (work.rank == pace.rank) & (work.process == pace.process))
+    launch = work.start[here].copy()
+    linked = call[here] >= 0
+    launch[linked] = calls["start"][call[here][linked]]
+    at = np.searchsorted(found.start[mine], launch, side="right") - 1
+    inside = (at >= 0) & (launch < found.end[mine][np.maximum(at, 0)])
+    here, launch = here[inside], launch[inside]
+    order = np.lexsort((work.start[here], launch, work.stream[here]))
+    here, launch = here[order], launch[order]
+    rows, kinds = work.row[here], kernel_kinds(run)
+    cost = np.zeros(len(here), np.int64)
+    linked = call[here] >= 0
+    cost[linked] = host_cost(run)[call[here][linked]]
+    # One graph launch stands for many kernels: its cost belongs to the first of them.
+    first = np.ones(len(here), bool)
+    first[1:] = (call[here][1:] != call[here][:-1]) | ~linked[1:]
+    return Sequence(
+        steps=len(mine),
+        row=rows,
+        stream=work.stream[here],
+        kind=kinds.kind[rows],
+        precision=kinds.precision[rows],
+        gpu_ns=work.end[here] - work.start[here],
+        call=call[here],
+        op=op_of_work(run)[here],
+        host_ns=np.where(first, cost, 0),
+        launch=launch,
+    )
+
+
+def runs_of(mask: npt.NDArray[np.bool_], group: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each entry: the number of the maximal run of True it belongs to within its group, -1 where False."""
+    if not len(mask):
+        return np.empty(0, np.int64)
+    begins = mask.copy()
+    begins[1:] &= ~mask[:-1] | (group[1:] != group[:-1])
+    return np.where(mask, np.cumsum(begins) - 1, -1)

@@ -1,0 +1,83 @@
+"""The steady steps of the rank that sets the pace: what its host and its GPU did in each, for rules that judge one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.derive.activity import Activity, activities
+from advisor.derive.bounds import TwoSided, two_sided
+from advisor.derive.host import HostSide, host_sides
+from advisor.derive.intervals import IntervalSet, intersect, length
+from advisor.derive.steps import steps
+from advisor.model import Run
+
+# A step that takes this many medians is held up by something that happens now and then (a checkpoint, an evaluation): what
+# happens in every step is judged without it.
+STALLED = 3.0
+
+
+@dataclass(frozen=True)
+class Steady:
+    """step: the two-sided step; side, activity: the host side and the busiest GPU of its rank.
+
+    start, end: bounds of the ordinary steady steps on the host, ns; count: how many. at: for each CUDA call of `side`, the
+    ordinary step it begins in, else -1. stalled: bounds (start, end) of steady steps that take STALLED medians.
+    """
+
+    step: TwoSided
+    side: HostSide
+    activity: Activity
+    start: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    at: npt.NDArray[np.int64]
+    stalled: IntervalSet
+    source: str
+
+    @property
+    def count(self) -> int:
+        return len(self.start)
+
+    def each(self, values: npt.NDArray[np.int64], calls: npt.NDArray[np.bool_]) -> int:
+        """Sum of values (one a call of `side`) over those calls in ordinary steps, per step."""
+        return int(values[calls & (self.at >= 0)].sum()) // max(self.count, 1)
+
+    def within(self, intervals: IntervalSet) -> int:
+        """Length of the intervals inside ordinary steps, per step, ns."""
+        return length(intersect(intervals, (self.start, self.end))) // max(self.count, 1)
+
+
+def steady(run: Run) -> Steady | None:
+    """None where the rank that sets the pace lacks steps, CUDA calls or GPU work."""
+    return run.derived(_steady)
+
+
+def _steady(run: Run) -> Steady | None:
+    step = two_sided(run)
+    if step is None:
+        return None
+    side = host_sides(run).get((step.rank, step.process))
+    mine = [a for a in activities(run) if (a.gpu.rank, a.gpu.process) == (step.rank, step.process)]
+    if side is None or not len(side) or not mine:
+        return None
+    found = steps(run)
+    own = found.of(step.rank, step.process)
+    own = own[found.steady[own]]
+    taken = found.time()[own]
+    ordinary = taken <= STALLED * float(np.median(taken))
+    stalled, own = own[~ordinary], own[ordinary]
+    start, end = found.start[own], found.end[own]
+    at = np.searchsorted(start, side.start, side="right") - 1
+    at = np.where((at >= 0) & (side.start < end[np.maximum(at, 0)]), at, -1)
+    return Steady(
+        step=step,
+        side=side,
+        activity=max(mine, key=lambda a: length(a.busy)),
+        start=start,
+        end=end,
+        at=at,
+        stalled=(found.start[stalled], found.end[stalled]),
+        source=found.source,
+    )
