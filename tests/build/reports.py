@@ -9,7 +9,19 @@ from advisor.model import Breakdown, Evidence, Finding, Fix, Location, Notice, R
 MS = 1_000_000
 H200 = {"index": 0, "name": "NVIDIA H200", "compute_capability": "9.0", "sm_count": 132, "memory_bytes": 150_109_880_320}
 
+ALL_RANKS = "give the traces of all ranks in one call"
 A100 = {"name": "NVIDIA A100-SXM4-80GB", "compute_capability": None, "sm_count": None, "memory_bytes": 85_899_345_920}
+STORAGE = "ncclDevKernelArgsStorage<4096ul>"
+LOADER = """
+loader = DataLoader(
+    dataset,
+    batch_size=64,
+    num_workers=8,          # at most cores / GPUs
+    persistent_workers=True,
+    prefetch_factor=4,
+    pin_memory=True,
+)
+"""
 
 
 def run_facts(step: float | None, **changes: Any) -> dict[str, Any]:
@@ -102,7 +114,7 @@ def starved_loader() -> Report:
                 title="Load in 8 worker processes that stay alive and fetch ahead",
                 framework="pytorch",
                 language="python",
-                snippet="loader = DataLoader(\n    dataset,\n    batch_size=64,\n    num_workers=8,          # at most cores / GPUs\n    persistent_workers=True,\n    prefetch_factor=4,\n    pin_memory=True,\n)\n",
+                snippet=LOADER,
                 safety="same-numerics",
                 effort="minutes",
                 caveats=["Random augmentation draws other numbers: seed the workers with `worker_init_fn` where that matters."],
@@ -205,12 +217,8 @@ def starved_loader() -> Report:
         rules=[
             *(RuleOutcome(finding.rule, "found") for finding in (loader, copies, optimizer, precision, headroom)),
             *clean("host-sync-in-step", "device-synchronize-in-step", "launch-bound", "cuda-malloc-in-step", "fp64-kernel"),
-            RuleOutcome(
-                "straggler-rank", "not-applicable", "needs at least two ranks", "give the traces of all ranks in one call"
-            ),
-            RuleOutcome(
-                "waiting-in-collective", "not-applicable", "needs at least two ranks", "give the traces of all ranks in one call"
-            ),
+            RuleOutcome("straggler-rank", "not-applicable", "needs at least two ranks", ALL_RANKS),
+            RuleOutcome("waiting-in-collective", "not-applicable", "needs at least two ranks", ALL_RANKS),
             RuleOutcome("python-gap", "not-applicable", "needs Python call stacks", "torch.profiler.profile(with_stack=True)"),
             RuleOutcome("memory-growth", "not-applicable", "needs at least 20 steps of memory events"),
             RuleOutcome("graph-breaks", "error", "division by zero"),
@@ -271,13 +279,13 @@ def two_ranks() -> Report:
                 ["collective", "calls", "message_bytes", "total_ns", "exposed_ns"],
                 [
                     [
-                        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+                        f"ncclDevKernel_AllReduce_Sum_f32_RING_LL({STORAGE})",
                         6,
                         620_756_992,
                         14_900_000,
                         12_400_000,
                     ],
-                    ["ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 1, 4096, 21_000, 0],
+                    [f"ncclDevKernel_Broadcast_RING_LL({STORAGE})", 1, 4096, 21_000, 0],
                 ],
             )
         ],
@@ -331,9 +339,7 @@ def healthy() -> Report:
         combined=None,
         rules=[
             *clean("host-sync-in-step", "launch-bound", "dataloader-bound", "unfused-optimizer", "pageable-copy"),
-            RuleOutcome(
-                "clock-throttle", "not-applicable", "needs samples of the GPU's clocks", "nvidia-smi --query-gpu=... -l 1"
-            ),
+            RuleOutcome("clock-throttle", "not-applicable", "needs samples of the clocks", "nvidia-smi --query-gpu=clocks.sm"),
         ],
         extra={"good_news": ["Matrix products run on tensor cores in bfloat16.", "Attention runs as one fused kernel."]},
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.model import Finding, Report
+from advisor.model import Breakdown, Finding, Report, RuleOutcome
 from advisor.report import text as t
 
 _FILES_LISTED = 4
@@ -60,6 +60,33 @@ def _coverage(report: Report, promised: bool) -> str:
 
 def _dangers(also: list[Finding]) -> str:
     return "".join(f" Warning: {_lower_first(finding)}." for finding in also if finding.severity == "high")
+
+
+def parts(breakdown: Breakdown) -> dict[str, int]:
+    """Nanoseconds of each part, disjoint: waiting is taken out of communication, idle time is split by cause."""
+    wait = min(max(breakdown.exposed_communication_wait_ns, 0), max(breakdown.exposed_communication_ns, 0))
+    causes = {cause: max(ns, 0) for cause, ns in breakdown.idle_by_cause.items()}
+    explained = sum(causes.values())
+    causes["unexplained"] = causes.get("unexplained", 0) + max(breakdown.idle_ns - explained, 0)
+    return {
+        "compute": max(breakdown.compute_ns, 0),
+        "communication": max(breakdown.exposed_communication_ns, 0) - wait,
+        "communication_wait": wait,
+        "copy": max(breakdown.exposed_copy_ns, 0),
+        **causes,
+    }
+
+
+def unjudged(rules: list[RuleOutcome]) -> list[tuple[str, str, list[str]]]:
+    """Reason, what would help, and names of the rules that could not judge; the largest group first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for rule in rules:
+        if rule.outcome in ("not-applicable", "error"):
+            reason = t.clean(rule.reason or "no reason given")
+            text = f"failed: {reason}" if rule.outcome == "error" else reason
+            groups.setdefault((text, t.clean(rule.capture or "")), []).append(rule.id)
+    order = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [(reason, capture, names) for (reason, capture), names in order]
 
 
 def run_facts(report: Report, full: bool = False) -> list[tuple[str, list[str]]]:

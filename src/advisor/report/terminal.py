@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.model import Finding, Report, RuleOutcome
 from advisor.report import text as t
 from advisor.report.style import Style
-from advisor.report.summary import run_facts, verdict
+from advisor.report.summary import run_facts, unjudged, verdict
 from advisor.report.terminal_bar import show_breakdown
 from advisor.report.terminal_findings import one_line, show_findings
 from advisor.report.terminal_page import Page
@@ -52,17 +52,12 @@ def _good_news(page: Page, report: Report) -> None:
 
 def _not_judged(page: Page, rules: list[RuleOutcome]) -> None:
     """Rules that could not judge, by reason, with what would let them."""
-    blind: dict[tuple[str, str], list[str]] = {}
-    for rule in rules:
-        if rule.outcome in ("not-applicable", "error"):
-            reason = t.clean(rule.reason or "no reason given")
-            text = f"failed: {reason}" if rule.outcome == "error" else reason
-            blind.setdefault((text, rule.capture or ""), []).append(rule.id)
-    if not blind:
+    groups = unjudged(rules)
+    if not groups:
         return
-    judged = len(rules) - sum(map(len, blind.values()))
+    judged = len(rules) - sum(len(names) for _, _, names in groups)
     page.heading("Not judged", f"{judged} of {t.count(len(rules), 'rule')} judged")
-    for (reason, capture), names in sorted(blind.items(), key=lambda item: (-len(item[1]), item[0])):
+    for reason, capture, names in groups:
         shown = names if page.style.full or len(names) <= _RULES_NAMED + 1 else names[:_RULES_NAMED]
         more = [f"{len(names) - len(shown)} more"] if len(shown) < len(names) else []
         page.paragraph(f"  {reason}: ", (t.join(shown + more), "dim"), hang=4)

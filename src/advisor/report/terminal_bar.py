@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from advisor.model import Breakdown
 from advisor.report import text as t
+from advisor.report.summary import parts
 from advisor.report.terminal_page import Page
 
 MOST_BARS = 8
@@ -24,21 +25,6 @@ GLYPHS: dict[str, tuple[str, str, str]] = {
 }
 _OTHER_GLYPH = ("?", "?", "dim")
 _SMALLEST_SHARE = 0.0005
-
-
-def parts(breakdown: Breakdown) -> dict[str, int]:
-    """Nanoseconds of each part, disjoint: waiting is taken out of communication, idle time is split by cause."""
-    wait = min(max(breakdown.exposed_communication_wait_ns, 0), max(breakdown.exposed_communication_ns, 0))
-    causes = {cause: max(ns, 0) for cause, ns in breakdown.idle_by_cause.items()}
-    explained = sum(causes.values())
-    causes["unexplained"] = causes.get("unexplained", 0) + max(breakdown.idle_ns - explained, 0)
-    return {
-        "compute": max(breakdown.compute_ns, 0),
-        "communication": max(breakdown.exposed_communication_ns, 0) - wait,
-        "communication_wait": wait,
-        "copy": max(breakdown.exposed_copy_ns, 0),
-        **causes,
-    }
 
 
 def show_breakdown(page: Page, breakdowns: Sequence[Breakdown]) -> None:

@@ -77,9 +77,7 @@ def _promise(page: Page, finding: Finding, step_ns: int | None) -> None:
     saving = finding.saving
     if saving is not None:
         page.paragraph("Saves ", (t.saving_long(saving, step_ns), "good"), indent=_INDENT)
-    basis = t.BASIS_MEANING[saving.basis if saving else "none"]
-    confidence = f"Confidence {finding.confidence}: {t.CONFIDENCE_MEANING[finding.confidence]}; {basis}"
-    page.paragraph((confidence, "dim"), indent=_INDENT)
+    page.paragraph((t.confidence(finding), "dim"), indent=_INDENT)
     if finding.alternative_to:
         page.paragraph(f"Competes for the same time as {finding.alternative_to}: mend one of them.", indent=_INDENT)
     if page.style.full:

@@ -112,6 +112,8 @@ def significant(value: float, digits: int = 2) -> str:
         return "unknown"
     if value == 0:
         return "0"
+    if not 1e-6 < abs(value) < 1e15:
+        return f"{value:.{digits - 1}e}"
     magnitude = math.floor(math.log10(abs(value)))
     decimals = max(digits - 1 - magnitude, 0)
     rounded = round(value, decimals)
@@ -232,6 +234,12 @@ def sections(report: Report) -> tuple[list[Finding], list[Finding]]:
     """Findings that promise something with evidence, and those that stand apart: inferred from partial data, or no promise."""
     main = [finding for finding in report.findings if finding.saving is not None and finding.confidence != "low"]
     return main, [finding for finding in report.findings if finding.saving is None or finding.confidence == "low"]
+
+
+def confidence(finding: Finding) -> str:
+    """'Confidence high: seen directly; the step was replayed without it'."""
+    basis = BASIS_MEANING[finding.saving.basis if finding.saving else "none"]
+    return f"Confidence {finding.confidence}: {CONFIDENCE_MEANING[finding.confidence]}; {basis}"
 
 
 def fix_kind(fix: Fix) -> str:

@@ -1,0 +1,223 @@
+"""The report as Markdown for a pull-request comment or an issue: a short first screen, everything else folded."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+
+from advisor.model import Evidence, Finding, Fix, Report
+from advisor.report import text as t
+from advisor.report.style import Style
+from advisor.report.summary import parts, run_facts, unjudged, verdict
+
+LIMIT = 60_000  # characters; comments on common code hosts end at 65,536
+_ROWS, _CELL, _TITLE, _SNIPPET = 20, 160, 400, 4000
+_IN_TABLE = 30  # findings in the table on the first screen
+_ESCAPED = re.compile(r"([\\`*_\[\]<>|~$&])")
+_BLOCK_START = re.compile(r"^(?=[-+=#])|^\d+(?=[.)](?:\s|$))")
+
+
+def render(report: Report, style: Style | None = None) -> str:
+    """Below `LIMIT` characters; what does not fit is left out, and the text says so."""
+    main, also = t.sections(report)
+    findings = main + also
+    first = [f"### {escape(verdict(report))}", *_overview(findings, report.step_ns)]
+    folded = [
+        *_breakdown(report),
+        *(_finding(number, finding, report.step_ns) for number, finding in enumerate(findings, 1)),
+        *_good_news(report),
+        *_not_judged(report),
+        *_notices(report),
+        *_run(report),
+    ]
+    return _joined([*first, *folded])
+
+
+def _joined(blocks: Iterable[str]) -> str:
+    """Blocks one after another as long as they fit; blocks are whole, so leaving one out breaks nothing."""
+    text, left_out = "", 0
+    room = LIMIT - 300  # for the sentence at the end
+    for block in blocks:
+        if len(text) + len(block) + 2 > room:
+            left_out += 1
+        else:
+            text += block + "\n\n"
+    if left_out:
+        text += f"_{t.count(left_out, 'part')} left out to keep this below {LIMIT:,} characters. "
+        text += "`advisor analyze` on the same files prints all of it._\n\n"
+    return text.rstrip("\n") + "\n"
+
+
+def escape(text: object) -> str:
+    """One line that reads as the text. Only pairs of backticks keep their meaning; nobody is mentioned, nothing links."""
+    pieces = re.split(r"(?<!`)`([^`]+)`(?!`)", t.clean(text).strip())
+    escaped = [code(piece) if i % 2 else _escape(piece) for i, piece in enumerate(pieces)]
+    return _BLOCK_START.sub(r"\g<0>\\", "".join(escaped))
+
+
+def _escape(text: str) -> str:
+    return _unlinked(_ESCAPED.sub(r"\\\1", text).replace("://", "\\://").replace("www.", "www\\."))
+
+
+def _unlinked(text: str) -> str:
+    """Code hosts turn @name and #12 into links to people and issues: an empty comment keeps the two apart."""
+    return re.sub(r"([@#])(?=\w)", r"\1<!-- -->", text)
+
+
+def code(text: object, limit: int = _CELL) -> str:
+    """Inline code; also inside a table, where `|` would end the cell."""
+    content = t.shorten(t.clean(text), limit).strip()
+    if not content:
+        return ""
+    fence = "`" * (max(map(len, re.findall("`+", content)), default=0) + 1)
+    padding = " " if content.startswith("`") or content.endswith("`") else ""
+    return f"{fence}{padding}{content}{padding}{fence}".replace("|", "\\|")
+
+
+def block(text: str, language: str) -> str:
+    """A fenced block whose fence is longer than any inside."""
+    lines = t.clean_block(text[:_SNIPPET])
+    fence = "`" * max(max((len(run) for line in lines for run in re.findall("`+", line)), default=0) + 1, 3)
+    name = language if re.fullmatch(r"[\w+-]{1,20}", language) else ""
+    return "\n".join([fence + name, *lines, fence])
+
+
+def table(columns: list[str], rows: list[list[str]], right: Iterable[int] = ()) -> str:
+    """Cells are Markdown already."""
+    right = set(right)
+    rule = ["--:" if i in right else "---" for i in range(len(columns))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [columns, rule, *rows])
+
+
+def details(summary: str, body: Iterable[str]) -> str:
+    """A folded block. The summary is plain text."""
+    text = _unlinked(html.escape(t.shorten(t.clean(summary), _TITLE)))
+    return "\n\n".join([f"<details><summary>{text}</summary>", *body, "</details>"])
+
+
+def _overview(findings: list[Finding], step_ns: int | None) -> Iterator[str]:
+    if not findings:
+        return
+    rows = []
+    for number, finding in enumerate(findings[:_IN_TABLE], 1):
+        title = escape(t.shorten(t.clean(finding.title), _TITLE))
+        saving = t.saving_short(finding.saving, step_ns)
+        if finding.saving and step_ns:
+            shares = finding.saving.to_dict(step_ns)
+            saving += f" ({t.percent_range(shares['low_frac'], shares['high_frac'])})"
+        rows.append([str(number), title, saving.replace("<", "\\<"), finding.severity, finding.confidence])
+    yield table(["#", "Finding", "Saving per step", "Severity", "Confidence"], rows, right=[0])
+    if len(findings) > _IN_TABLE:
+        yield f"and {t.count(len(findings) - _IN_TABLE, 'more finding')}."
+
+
+def _finding(number: int, finding: Finding, step_ns: int | None) -> str:
+    return details(f"{number}. {finding.title}", _finding_body(finding, step_ns))
+
+
+def _finding_body(finding: Finding, step_ns: int | None) -> Iterator[str]:
+    saving = finding.saving
+    promise = f"Saves **{t.saving_long(saving, step_ns)}**. ".replace("<", "\\<") if saving else ""
+    yield f"{promise}{t.confidence(finding)}. Rule {code(finding.rule)}."
+    if finding.alternative_to:
+        yield f"Competes for the same time as {code(finding.alternative_to)}: mend one of them."
+    for evidence in finding.evidence[:4]:
+        if evidence.columns:
+            yield from _evidence(evidence)
+    if finding.locations:
+        places = []
+        for location in finding.locations[:_ROWS]:
+            share = "" if location.share is None else f" ({t.percent(location.share)})".replace("<", "\\<")
+            places.append(f"- {code(t.place(location.file, location.line, location.function))}{share}")
+        yield "In your code:"
+        yield "\n".join(places)
+    for i, fix in enumerate(finding.fixes[:6]):
+        yield from _fix(fix, "Fix" if i == 0 else "Or")
+    if finding.caveats:
+        yield "\n".join(f"- Note: {escape(caveat)}" for caveat in finding.caveats[:_ROWS])
+
+
+def _evidence(evidence: Evidence) -> Iterator[str]:
+    columns = evidence.columns[:12]
+    rows, right = [], set(range(len(columns)))
+    for row in evidence.rows[:_ROWS]:
+        cells = []
+        for i, (column, value) in enumerate(zip(columns, row, strict=False)):
+            text = t.cell(column, value)
+            if value is not None and not isinstance(value, (int, float)):
+                right.discard(i)
+                cells.append(code(text))
+            else:
+                cells.append(text.replace("<", "\\<"))
+        rows.append(cells + [""] * (len(columns) - len(cells)))
+    yield escape(evidence.caption)
+    yield table([escape(t.heading(column)) for column in columns], rows, right)
+    if len(evidence.rows) > _ROWS:
+        yield f"and {t.count(len(evidence.rows) - _ROWS, 'more row')}."
+
+
+def _fix(fix: Fix, label: str) -> Iterator[str]:
+    kind = t.fix_kind(fix)
+    yield f"**{label}:** {escape(t.shorten(t.clean(fix.title), _TITLE))}" + (f" ({escape(kind)})" if kind else "")
+    if fix.snippet.strip():
+        yield block(fix.snippet, fix.language)
+    notes = [f"- Note: {escape(caveat)}" for caveat in fix.caveats[:_ROWS]]
+    notes += [f"- See: {_link(reference)}" for reference in fix.references[:_ROWS]]
+    if notes:
+        yield "\n".join(notes)
+
+
+def _link(reference: str) -> str:
+    return f"<{reference}>" if re.fullmatch(r"https://[\w./#?=&%~+:-]+", reference) else escape(reference)
+
+
+def _breakdown(report: Report) -> Iterator[str]:
+    shown = [part for part in report.breakdown if part.step_ns > 0][:_ROWS]
+    if not shown:
+        return
+    split = [parts(part) for part in shown]
+    names = [name for name in {**t.BUSY_PARTS, **t.IDLE_CAUSES} if any(shares.get(name, 0) for shares in split)]
+    rows = []
+    for name in names:
+        words = t.BUSY_PARTS.get(name) or f"idle: {t.IDLE_CAUSES[name]}"
+        amounts = [shares.get(name, 0) for shares in split]
+        texts = [f"{t.duration(ns)}, {t.percent(ns / part.step_ns)}" for ns, part in zip(amounts, shown, strict=True)]
+        rows.append([words, *(text.replace("<", "\\<") for text in texts)])
+    labels = ["GPU" if part.rank is None else f"rank {part.rank}, GPU" for part in shown]
+    columns = ["Part", *(f"{label} {part.device}" for label, part in zip(labels, shown, strict=True))]
+    body = [table(columns, rows, right=range(1, len(columns)))]
+    if len(shown) < len(report.breakdown):
+        body.append(f"and {t.count(len(report.breakdown) - len(shown), 'more GPU')}.")
+    longest = max(part.step_ns for part in shown)
+    yield details(f"Where a step goes ({t.duration(longest, 3)} as recorded)", body)
+
+
+def _good_news(report: Report) -> Iterator[str]:
+    news = report.extra.get("good_news")
+    if isinstance(news, (list, tuple)) and news:
+        yield details("Already good", ["\n".join(f"- {escape(line)}" for line in news[:_ROWS])])
+
+
+def _not_judged(report: Report) -> Iterator[str]:
+    groups = unjudged(report.rules)
+    if not groups:
+        return
+    rows = [[", ".join(code(name) for name in names), escape(reason), code(capture, 400)] for reason, capture, names in groups]
+    number = sum(len(names) for _, _, names in groups)
+    yield details(
+        f"Not judged: {number} of {t.count(len(report.rules), 'rule')}",
+        [table(["Rules", "Why not", "What would let them"], rows)],
+    )
+
+
+def _notices(report: Report) -> Iterator[str]:
+    if report.notices:
+        lines = [f"- {escape(t.shorten(t.clean(notice.message), 1000))} ({code(notice.code)})" for notice in report.notices[:50]]
+        yield details(f"Notices: {len(report.notices)}", ["\n".join(lines)])
+
+
+def _run(report: Report) -> Iterator[str]:
+    rows = [[label, "<br>".join(escape(line) for line in lines)] for label, lines in run_facts(report)]
+    rows.append(["advisor", escape(report.version)])
+    yield details("What was read", [table(["", ""], rows)])
