@@ -21,23 +21,25 @@ from advisor.ingest.nsys.waits import waits
 from advisor.ingest.source import Source
 from advisor.model import Table, Trace
 
-__all__ = ["claims", "claims_report", "read", "read_report"]
+__all__ = ["claims", "read", "read_report"]
 
 
 def claims(head: bytes) -> bool:
-    """True if the first bytes are those of an SQLite database, of whatever content."""
-    return head.startswith(MAGIC)
+    """True if the first bytes are those of an SQLite database (of whatever content), a report, or a raw recording."""
+    return head.startswith(MAGIC) or claims_report(head)
 
 
 def read(source: Source, *, processes: int | None = None) -> Trace:
-    """The trace of an Nsight Systems SQLite export. Raises InputError where it is none or holds no event.
+    """The trace of an Nsight Systems SQLite export or report. Raises InputError where it is none or holds no event.
 
     `processes` is there because all readers are called alike; one process is fast enough.
     """
+    if claims_report(source.head(64)):
+        return read_report(source)
     return _read(source, source.local_file(), "nsys-sqlite")
 
 
-def read_report(source: Source, *, processes: int | None = None) -> Trace:
+def read_report(source: Source) -> Trace:
     """The trace of a .nsys-rep or .qdrep, by way of the user's own `nsys export`. Raises InputError where that fails."""
     file = exported(source)
     try:
