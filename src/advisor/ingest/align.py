@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from advisor.ingest.clocks import place
+from advisor.ingest.clocks import named, place
 from advisor.ingest.ranks import assign, choose
 from advisor.model import Capture, Device, Notice, Options, Run, Strings, Table, Trace
 
@@ -146,12 +145,7 @@ def _collected(traces: Sequence[Trace]) -> list[Notice]:
     said: dict[Notice, list[str]] = {}
     for trace in traces:
         for notice in trace.notices:
-            said.setdefault(notice, []).append(PurePath(trace.path).name)
+            said.setdefault(notice, []).append(trace.path)
     if len(traces) == 1:
         return list(said)
-    collected = []
-    for notice, names in said.items():
-        names = list(dict.fromkeys(names))
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        collected.append(Notice(notice.code, f"{names[0]}{more}: {notice.message}"))
-    return collected
+    return [Notice(notice.code, f"{named(paths)}: {notice.message}") for notice, paths in said.items()]

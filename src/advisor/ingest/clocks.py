@@ -25,6 +25,13 @@ class Placement:
     notices: list[Notice] = field(default_factory=list)
 
 
+def named(paths: Sequence[str]) -> str:
+    """Files in a sentence: the first one's name, and how many more there are."""
+    paths = list(dict.fromkeys(paths))
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return PurePath(paths[0]).name + more
+
+
 def bounds(trace: Trace) -> tuple[int, int] | None:
     """First and last time in the trace, in its own ns. None if it holds no times."""
     first, last = [], []
@@ -44,15 +51,18 @@ def place(events: Sequence[Trace], samples: Sequence[Trace]) -> Placement:
     stated = [spans[i] for i in leading]
     reference = (min(first for first, _ in stated), max(last for _, last in stated)) if stated else None
     result = Placement([], reference[0] if reference and not traces[leading[0]].local_clock else None)
+    timed = [bounds(trace) is not None for trace in traces]
+    said: dict[Notice, list[str]] = {}
     for i, trace in enumerate(traces):
         if i in leading and reference is not None:
             shift: int | None = 0
         else:
             shift, notice = _shift(trace, spans[i], reference)
-            if notice is not None and len(traces) > 1:
-                result.notices.append(notice)
+            if notice is not None and timed[i] and sum(timed) > 1:
+                said.setdefault(notice, []).append(trace.path)
         zero = spans[i][0] if shift is None or reference is None else reference[0] - shift
         result.offsets.append((trace.epoch_ns or 0) - zero)
+    result.notices = [Notice(notice.code, f"{named(paths)}: {notice.message}") for notice, paths in said.items()]
     if len(events) > 1 and stated and max(first for first, _ in stated) > min(last for _, last in stated):
         text = "the recordings do not overlap in time: ranks cannot be compared moment by moment"
         result.notices.append(Notice("ranks-not-concurrent", text))
@@ -75,23 +85,22 @@ def _leading(events: Sequence[Trace], samples: Sequence[Trace]) -> list[int]:
 
 def _shift(trace: Trace, span: tuple[int, int], reference: tuple[int, int] | None) -> tuple[int | None, Notice | None]:
     """What to add to the wall clock of a trace that does not lead, None for a line of its own; and what to say about it."""
-    name = PurePath(trace.path).name
     if trace.epoch_ns is None or reference is None:
-        return None, Notice("clock-unknown", f"{name}: states no time of day; its times begin with the run")
+        return None, Notice("clock-unknown", "states no time of day; its times begin with the run")
     if not trace.local_clock:
         outside = span[1] < reference[0] or span[0] > reference[1]
-        return 0, Notice("samples-outside-trace", f"{name}: was not taken during the trace") if outside else None
+        return 0, Notice("samples-outside-trace", "was not taken during the trace") if outside else None
     overlap = {
         q * _QUARTER: min(span[1] + q * _QUARTER, reference[1]) - max(span[0] + q * _QUARTER, reference[0]) for q in _ZONES
     }
     best = max(overlap.values())
     if best < 0:
-        text = f"{name}: was not taken during the trace, whatever its time zone; has a time line of its own"
+        text = "was not taken during the trace, whatever its time zone; has a time line of its own"
         return None, Notice("samples-not-aligned", text)
     # UTC first, then the nearest zone: the same input gives the same answer on every machine.
     fitting = sorted((shift for shift, length in overlap.items() if length == best), key=lambda shift: (abs(shift), shift))
     minutes = -fitting[0] // _QUARTER * 15
     zone = f"UTC{'-' if minutes < 0 else '+'}{abs(minutes) // 60}:{abs(minutes) % 60:02}"
     more = f", though {len(fitting) - 1} other zones do, too" if len(fitting) > 1 else ""
-    text = f"{name}: states no time zone; taken as {zone}, where it meets the trace{more}"
+    text = f"states no time zone; taken as {zone}, where it meets the trace{more}"
     return fitting[0], Notice("clock-zone-guessed", text)

@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from advisor.ingest.clocks import bounds
+from advisor.ingest.clocks import bounds, named
 from advisor.model import InputError, Notice, Trace
 
 # rank3, rank_3, rank-3, r3, worker0: a word of its own inside a file or folder name.
@@ -50,7 +50,7 @@ def assign(traces: Sequence[Trace], wanted: int | None, notices: list[Notice]) -
     if len(known) == 1:  # another recording of the only rank there is
         return [replace(trace, rank=known[0]) if trace.rank is None else trace for trace in traces]
     if known:
-        names = ", ".join(PurePath(trace.path).name for trace in unknown)
+        names = named([trace.path for trace in unknown])
         notices.append(
             Notice("rank-unknown", f"{names}: the rank is not recorded, beside {_listed(known)}; left out (--rank tells it)")
         )
@@ -119,12 +119,14 @@ def choose(traces: Sequence[Trace], notices: list[Notice]) -> tuple[list[Trace],
         notices.append(
             Notice(
                 "two-recordings",
-                f"two recordings of one rank: times are those of {_named(times)}, which slows the run less; "
-                f"shapes, stacks and other evidence come from {_named(evidence)}",
+                f"two recordings of one rank: times are those of {named([t.path for t in times])}, which slows the run less; "
+                f"shapes, stacks and other evidence come from {named([t.path for t in evidence])}",
             )
         )
     if unused:
-        notices.append(Notice("recording-unused", f"further recordings of the same rank are not used: {_named(unused)}"))
+        notices.append(
+            Notice("recording-unused", f"further recordings of the same rank are not used: {named([t.path for t in unused])}")
+        )
     return light, full if pairs else []
 
 
@@ -135,7 +137,7 @@ def _slowing(trace: Trace) -> tuple[bool, bool, bool, bool, int, int, str]:
     """
     work = len(trace.table("kernels")) + len(trace.table("copies"))
     events = sum(len(trace.table(name)) for name in ("host_ops", "runtime_calls", "python_frames", "ranges", "memory_events"))
-    rate = round(math.log((1 + events) / (1 + work), 1.5))
+    rate = round(math.log(max(events, 1) / max(work, 1), 1.5))
     return (not work, _stacks(trace), _memory(trace), _shapes(trace), rate, -work, trace.path)
 
 
@@ -153,11 +155,6 @@ def _shapes(trace: Trace) -> bool:
 
 def _memory(trace: Trace) -> bool:
     return bool(trace.capture.memory) or len(trace.table("memory_events")) > 0
-
-
-def _named(traces: Sequence[Trace]) -> str:
-    more = f" and {len(traces) - 1} more" if len(traces) > 1 else ""
-    return PurePath(traces[0].path).name + more
 
 
 def _listed(ranks: Sequence[int]) -> str:
