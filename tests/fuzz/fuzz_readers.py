@@ -33,6 +33,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "ben
 from mutate import mutate  # noqa: E402
 
 REPORT, REFUSED, FAILED = 0, 2, 70
+GUARD = "please report this"  # what is said where a reader's own exception was caught: for users a refusal, here a failure
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 TEXTS = {
     "pmon.txt": """\
@@ -168,6 +169,8 @@ def _read(path: Path) -> tuple[int, str]:
         run = load([path], processes=1)
     except InputError as error:
         lines = str(error).splitlines()
+        if GUARD in str(error):
+            return FAILED, _cause(str(error))
         return (REFUSED, "") if len(lines) == 1 and lines[0].strip() else (FAILED, f"refusal of {len(lines)} lines\n{error}")
     for name, table in run.tables.items():
         columns = table.column_names
@@ -177,6 +180,11 @@ def _read(path: Path) -> tuple[int, str]:
         if len(order) > 1 and bool((order[1:] < order[:-1]).any()):
             return FAILED, f"{name}: not in order of {table.spec.order}"
     return REPORT, ""
+
+
+def _cause(message: str) -> str:
+    said = re.search(r"the (\w+) reader failed on it \((.*?)\)", message)
+    return re.sub(r"\d+", "#", said[0])[:160] + "\n" + message if said else message
 
 
 def _analyze(path: Path) -> tuple[int, str]:
@@ -191,6 +199,8 @@ def _analyze(path: Path) -> tuple[int, str]:
             code = stop.code
     if code == REFUSED:
         lines = err.getvalue().strip().splitlines()
+        if GUARD in err.getvalue():
+            return FAILED, _cause(err.getvalue())
         return (REFUSED, "") if lines and "Traceback" not in err.getvalue() else (FAILED, f"no reason given\n{err.getvalue()}")
     if code not in (0, None):
         return FAILED, f"exit status {code}\n{err.getvalue()}"
