@@ -160,12 +160,13 @@ def line(case: Case, runs: list[measure.Measurement]) -> tuple[str, bool]:
     """The row of the table, and whether every target was met."""
     walls = [run.wall for run in runs]
     wall, peak = statistics.median(walls), max(run.peak for run in runs) / 1e6
-    cells = [case.name, "", f"{wall:.2f}", f"{min(walls):.2f}..{max(walls):.2f}", "", f"{peak:.0f}"]
+    cpu = statistics.median(run.processor for run in runs)
+    cells = [case.name, "", f"{wall:.2f}", f"{min(walls):.2f}..{max(walls):.2f}", f"{cpu:.2f}", "", f"{peak:.0f}"]
     rate = None
     if case.input:
         rate = case.input.amount / wall
         cells[1] = f"{case.input.amount:,.0f} {case.input.unit}"
-        cells[4] = f"{rate:,.0f} {case.input.unit}/s"
+        cells[5] = f"{rate:,.0f} {case.input.unit}/s"
     checks = [
         (
             case.target,
@@ -192,8 +193,8 @@ def main() -> int:
     options = parser.parse_args()
     good, repeats = True, 1 if options.quick else options.repeats
     print(f"{len(os.sched_getaffinity(0))} cores, Python {sys.version.split()[0]}; median of {repeats}\n")
-    print("| what | input | seconds | range | rate | peak MB | target |")
-    print("| --- | --: | --: | --: | --: | --: | --- |")
+    print("| what | input | seconds | range | processor s | rate | peak MB | target |")
+    print("| --- | --: | --: | --: | --: | --: | --: | --- |")
     with tempfile.TemporaryDirectory(prefix="advisor-bench-") as temporary:
         inputs = Inputs(options.data or Path(temporary), options.quick)
         for group in cases(inputs):
