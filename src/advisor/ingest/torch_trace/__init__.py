@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from advisor.ingest.source import Source
-from advisor.ingest.torch_trace import assemble, metadata
+from advisor.ingest.torch_trace import assemble, metadata, parallel
 from advisor.ingest.torch_trace.events import as_int
+from advisor.ingest.torch_trace.parts import local
 from advisor.ingest.torch_trace.recognise import claims, refusal
 from advisor.ingest.torch_trace.scan import EventText, Window
-from advisor.ingest.torch_trace.share import Share, read_alone
+from advisor.ingest.torch_trace.share import NeedsOneProcess, read_alone
 from advisor.model import InputError, Trace
 
 FORMAT = "torch-trace"
@@ -21,29 +24,41 @@ def read(source: Source, *, processes: int | None = None) -> Trace:
 
     Raises InputError if it is no such trace, or holds no event of a GPU or of the host program.
     """
-    members = metadata.Members()
+    processes = parallel.suitable(source) if processes is None else processes
+    try:
+        if processes > 1 and parallel.POSSIBLE:
+            return _read(source, processes)
+    except NeedsOneProcess:
+        pass
+    return _read(source, 1)
+
+
+def _read(source: Source, processes: int) -> Trace:
+    head = metadata.Members()
     with source.open() as stream:
         window = Window(stream)
-        metadata.read_head(window, members)
-        if not members.in_events:
-            raise InputError(refusal(source.head()) or "a JSON text without trace events")
-        share = read_alone(EventText(window))
-        if share.rest is not None:
-            members.in_events = False
-            metadata.read_members(share.rest, members)
+        metadata.read_head(window, head)
+        if not head.in_events:
+            raise InputError(refusal(source.head()) or "no trace events in it")
+        if processes > 1:
+            with parallel.read_together(EventText(window), source, processes) as parts:
+                merged = assemble.merge(parts)
+        else:
+            share = read_alone(EventText(window))
+            share.pair_halves()
+            merged = assemble.merge([local(share)])
     trace = Trace(source.path, FORMAT)
-    _fill(trace, members.values, share)
+    values = head.values | (merged.tail.values if merged.tail else {})
+    _fill(trace, values, merged)
     if not trace.tables:
-        raise InputError(refusal(source.head()) or "a Chrome trace that holds no GPU or host events of a profiler we know")
-    _tell(trace, share, source)
+        raise InputError(refusal(source.head()) or "a Chrome trace without GPU or host events of a profiler we know")
+    _tell(trace, merged, source)
     return trace
 
 
-def _fill(trace: Trace, values: dict[str, Any], share: Share) -> None:
-    builder = share.builder
-    share.mended.dropped["begin or end without the other"] += assemble.pair_halves(builder)
-    tables = {name: assemble.as_arrays(growing.columns) for name, growing in builder.tables.items()}
-    share.mended.dropped["at time 0"] += assemble.drop_zero_times(tables)
+def _fill(trace: Trace, values: dict[str, Any], merged: assemble.Merged) -> None:
+    tables = merged.tables
+    merged.dropped["at time 0"] += assemble.drop_zero_times(tables)
     zero = assemble.zero_of(tables)
     if zero is None:
         return
@@ -53,14 +68,14 @@ def _fill(trace: Trace, values: dict[str, Any], share: Share) -> None:
     trace.epoch_ns = epoch if epoch >= _EPOCH else None
     process = assemble.host_process(tables)
     assemble.give_processes(tables, process)
-    assemble.copy_sizes(tables, builder.copied)
+    assemble.copy_sizes(tables, merged.copied)
     assemble.forward_backward(tables)
-    trace.strings = builder.strings
+    trace.strings = merged.strings
     for name in sorted(tables):
         table = assemble.to_table(name, tables.pop(name))
         if len(table):
             trace.tables[name] = table
-    used = {int(d) for name in ("kernels", "copies") for d in set(trace.table(name)["device"].tolist()) if d >= 0}
+    used = {int(d) for name in ("kernels", "copies") for d in np.unique(trace.table(name)["device"]) if d >= 0}
     metadata.apply(values, trace, sorted(used), process)
     operators, frames = trace.table("host_ops"), trace.table("python_frames")
     seen = {
@@ -72,10 +87,10 @@ def _fill(trace: Trace, values: dict[str, Any], share: Share) -> None:
     trace.capture = metadata.capture(values, seen)
 
 
-def _tell(trace: Trace, share: Share, source: Source) -> None:
-    dropped = share.mended.dropped + share.builder.dropped
-    if source.damage or (share.rest is None):
+def _tell(trace: Trace, merged: assemble.Merged, source: Source) -> None:
+    if source.damage or merged.tail is None or not merged.tail.complete:
         trace.notice("input-cut-short", f"{source.damage or 'the text ends early'}; the complete events before it were read")
+    dropped = +merged.dropped
     if dropped:
         parts = ", ".join(f"{n:,} {reason}" for reason, n in dropped.most_common())
         trace.notice("events-dropped", f"{dropped.total():,} events were left out: {parts}")

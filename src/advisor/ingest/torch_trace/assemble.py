@@ -1,15 +1,17 @@
-"""Columns of all shares -> the tables of a trace."""
+"""Parts -> the tables of a trace."""
 
 from __future__ import annotations
 
-from array import array
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from advisor.ingest.torch_trace.columns import Builder
-from advisor.model import TABLES, Table
+from advisor.ingest.torch_trace.metadata import Members
+from advisor.ingest.torch_trace.parts import Part
+from advisor.model import TABLES, Strings, Table
 
 Columns = dict[str, npt.NDArray[Any]]
 _HOUR = 3_600_000_000_000
@@ -17,25 +19,75 @@ _HOST_TABLES = ("runtime_calls", "host_ops", "python_frames", "ranges", "memory_
 _GPU_TABLES = ("kernels", "copies", "sync_events")
 
 
-def pair_halves(builder: Builder) -> int:
-    """Turn begin and end rows into complete events, the innermost open one first; returns how many stay alone."""
-    stacks: dict[Any, list[Any]] = {}
-    alone = 0
-    for begin, time, event in sorted(builder.halves, key=lambda half: half[1]):
-        stack = stacks.setdefault((event.pid, event.tid), [])
-        if begin:
-            stack.append((time, event))
-        elif stack:
-            start, opening = stack.pop()
-            builder._complete(opening.category, [opening], np.array([start], np.int64), np.array([time], np.int64))
-        else:
-            alone += 1
-    builder.halves.clear()
-    return alone + sum(map(len, stacks.values()))
+@dataclass
+class Merged:
+    """All parts as one: columns by table, text as codes into `strings`."""
+
+    tables: dict[str, Columns] = field(default_factory=dict)
+    strings: Strings = field(default_factory=Strings)
+    dropped: Counter[str] = field(default_factory=Counter)
+    others: Counter[str] = field(default_factory=Counter)
+    copied: dict[int, int] = field(default_factory=dict)
+    repaired: int = 0
+    left_out: int = 0
+    tail: Members | None = None
 
 
-def as_arrays(columns: dict[str, array[Any]]) -> Columns:
-    return {name: np.frombuffer(column, column.typecode) for name, column in columns.items() if len(column)}
+def merge(parts: list[Part]) -> Merged:
+    """Join parts in the order of the text. Which process read what leaves no trace: strings are coded alphabetically."""
+    merged = Merged(strings=Strings(sorted(set().union(*(part.strings for part in parts)))))
+    ends = [part for part in parts if part.tail is not None]
+    last = 1 << 62
+    if ends:
+        end = min(ends, key=lambda part: part.marks[-1][0])
+        merged.tail, last = end.tail, end.marks[-1][0]
+    codes = [np.append(merged.strings.codes(part.strings), np.int32(-1)) for part in parts]
+    for part in parts:
+        merged.repaired += part.repaired
+        merged.left_out += part.left_out
+        merged.copied |= part.copied
+        merged.others.update(part.others)
+        for unit, lost in part.dropped:
+            if unit <= last:  # what lies behind the array's end only looks like events
+                merged.dropped.update(lost)
+    for table in sorted(set().union(*(part.columns for part in parts))):
+        merged.tables[table] = _merge_table(table, parts, codes, last)
+    return merged
+
+
+def _merge_table(table: str, parts: list[Part], codes: list[npt.NDArray[np.int32]], last: int) -> Columns:
+    runs = sorted(run for i, part in enumerate(parts) for run in _runs(table, i, part, last))
+    total = sum(count for _, _, _, count in runs)
+    spec = TABLES.get(table)
+    columns: Columns = {}
+    for name in sorted(set().union(*(part.columns.get(table, ()) for part in parts))):
+        column = spec.column(name) if spec else None
+        pieces = [part.load(table, name) if name in part.columns.get(table, ()) else None for part in parts]
+        if column is not None and column.unit == "text":
+            pieces = [None if p is None else code[p] for p, code in zip(pieces, codes, strict=True)]
+        only = pieces[0]
+        if len(runs) == 1 and len(parts) == 1 and only is not None:
+            columns[name] = only
+            continue
+        dtype = next(p.dtype for p in pieces if p is not None)
+        into = columns[name] = np.empty(total, dtype)
+        at = 0
+        for _, i, first, count in runs:
+            piece = pieces[i]
+            into[at : at + count] = column.missing if piece is None and column else piece[first : first + count]  # type: ignore[index]
+            at += count
+    return columns
+
+
+def _runs(table: str, index: int, part: Part, last: int) -> list[tuple[int, int, int, int]]:
+    """(unit, part, first row, rows) of each unit with rows of the table."""
+    runs, before = [], 0
+    for unit, rows in part.marks:
+        after = rows.get(table, 0)
+        if after > before and unit <= last:
+            runs.append((unit, index, before, after - before))
+        before = after
+    return runs
 
 
 def drop_zero_times(tables: dict[str, Columns]) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import zlib
 from array import array
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from advisor.ingest.torch_trace.copies import CopyKinds
-from advisor.ingest.torch_trace.events import as_int
+from advisor.ingest.torch_trace.events import NO_TEXT, as_int
 from advisor.ingest.torch_trace.intern import Names, Texts, api_name, frame_name, plain, stack_text
 from advisor.ingest.torch_trace.times import NO_TIME, Times, nanoseconds, nanoseconds_of_texts
 from advisor.model import TABLES, MemorySource, RangeKind, Strings, SyncKind
@@ -57,31 +59,65 @@ FLOWS = {"time": "q", "process": "q", "thread": "q", "id": "q"}  # one end of a 
 
 
 class Growing:
-    """Columns of one table, in the dtypes of the schema."""
+    """Columns of one table, in the dtypes of the schema. A column that no row has put anything into stays empty."""
 
     def __init__(self, table: str) -> None:
-        typecodes = {c.name: _TYPECODES[c.dtype] for c in TABLES[table].columns} if table in TABLES else FLOWS
-        self.columns = {name: array(typecode) for name, typecode in typecodes.items()}
+        spec = TABLES.get(table)
+        typecodes = FLOWS if spec is None else {c.name: _TYPECODES[c.dtype] for c in spec.columns}
+        self._missing = {} if spec is None else {c.name: c.missing or 0 for c in spec.columns}
+        self._columns: dict[str, Any] = {name: array(typecode) for name, typecode in typecodes.items()}
+        self.rows = 0
 
     def times(self, name: str, values: Times) -> None:
-        self.columns[name].frombytes(values.tobytes())
+        """Append times; the first column of each batch of rows."""
+        column = self._columns[name]
+        column.frombytes(values.tobytes())
+        self.rows = len(column)
 
-    def put(self, name: str, values: list[Any]) -> None:
-        """Append codes or numbers that fit; text, null or too large ones become numbers or missing."""
-        column: Any = self.columns[name]
+    def put(self, name: str, values: list[Any], number: Callable[[Any], float] | None = None) -> None:
+        """Append codes or numbers of the last rows. `number` makes one of what does not fit: text, null, too large."""
+        column = self._columns[name]
+        self._pad(name, self.rows - len(values))
         try:
             column.extend(array(column.typecode, values))
         except (TypeError, OverflowError):
-            column.extend(array(column.typecode, [_fit(v, column.typecode) for v in values]))
+            number = number or (_fit_real if column.typecode in "fd" else _fit_short if column.typecode == "i" else _fit)
+            column.extend(array(column.typecode, map(number, values)))
+
+    def filled(self) -> dict[str, Any]:
+        """The columns that hold something, all of one length."""
+        filled = {name: column for name, column in self._columns.items() if column}
+        for name in filled:
+            self._pad(name, self.rows)
+        return filled
+
+    def _pad(self, name: str, length: int) -> None:
+        column = self._columns[name]
+        if len(column) < length:
+            column.extend(array(column.typecode, [self._missing[name]]) * (length - len(column)))
 
 
-def _fit(value: Any, typecode: str) -> int | float:
-    if typecode in "fd":
-        return float(value) if isinstance(value, int | float) else float("nan")
+def _fit(value: Any) -> int:
     number = as_int(value)
-    if number is None or (typecode == "i" and not -(1 << 31) <= number < 1 << 31):
-        return -1
-    return number
+    return -1 if number is None else number
+
+
+def _fit_short(value: Any) -> int:
+    number = _fit(value)
+    return number if -(1 << 31) <= number < 1 << 31 else -1
+
+
+def _fit_real(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def thread_number(value: Any) -> int:
+    """A process, thread or stream id as a number; for text without digits a negative one that the text determines."""
+    number = as_int(value)
+    if number is None and isinstance(value, str) and value:
+        digits = _DIGITS.search(value)
+        number = -2 - zlib.crc32(value.encode()) if digits is None else as_int(digits.group()[:18])
+    return -1 if number is None else number
 
 
 class Builder:
@@ -100,7 +136,6 @@ class Builder:
         self._words = Texts(self.strings, plain)
         self._stacks = Texts(self.strings, stack_text)
         self._copy_kinds = CopyKinds()
-        self._thread_codes: dict[str, int] = {}
         self.copied: dict[int, int] = {}  # correlation -> bytes, where only the call tells them
         self._exact = False
 
@@ -112,6 +147,10 @@ class Builder:
         if name not in self.tables:
             self.tables[name] = Growing(name)
         return self.tables[name]
+
+    def rows(self) -> dict[str, int]:
+        """Rows of each table so far."""
+        return {name: table.rows for name, table in self.tables.items()}
 
     def add(self, events: list[Any], exact: bool) -> None:
         """Append `events`; `exact` says that their times are raw text."""
@@ -126,9 +165,9 @@ class Builder:
             if category and category[0] == "\0":
                 self._special(category, rows, start)
                 continue
-            self._complete(category, rows, start, end)
+            self.complete(category, rows, start, end)
 
-    def _complete(self, category: str | None, rows: list[Any], start: Times, end: Times) -> None:
+    def complete(self, category: str | None, rows: list[Any], start: Times, end: Times) -> None:
         known = (category or "").lower()
         table = CATEGORIES.get(known)
         if table is None or not rows:
@@ -164,30 +203,12 @@ class Builder:
         self._ranges([e for e, m in zip(rows, marked, strict=True) if m], start[mask], end[mask])
         return [e for e, m in zip(rows, marked, strict=True) if not m], start[~mask], end[~mask]
 
-    # Ids
-
-    def _number(self, value: Any) -> int:
-        """A process or thread id as a number; a negative one of its own for text without digits."""
-        number = as_int(value)
-        if number is None and isinstance(value, str) and value:
-            digits = _DIGITS.search(value)
-            if digits is None:
-                return self._thread_codes.setdefault(value, -2 - len(self._thread_codes))
-            number = as_int(digits.group()[:18])
-        return -1 if number is None else number
-
-    def _ids(self, into: Growing, name: str, values: list[Any]) -> None:
-        try:
-            into.columns[name].extend(array("q", values))
-        except (TypeError, OverflowError):
-            into.columns[name].extend(array("q", [self._number(v) for v in values]))
-
     def _host(self, table: str, rows: list[Any], start: Times, end: Times) -> Growing:
         into = self.table(table)
         into.times("start", start)
         into.times("end", end)
-        self._ids(into, "process", [e.pid for e in rows])
-        self._ids(into, "thread", [e.tid for e in rows])
+        into.put("process", [e.pid for e in rows], thread_number)
+        into.put("thread", [e.tid for e in rows], thread_number)
         return into
 
     def _gpu(self, table: str, rows: list[Any], args: list[Any], start: Times, end: Times) -> Growing:
@@ -199,7 +220,7 @@ class Builder:
         streams = [a.stream for a in args]
         if -1 in streams and table != "sync_events":
             streams = [e.tid if s == -1 else s for e, s in zip(rows, streams, strict=True)]
-        self._ids(into, "stream", streams)
+        into.put("stream", streams, thread_number)
         into.put("correlation", [a.correlation for a in args])
         return into
 
@@ -261,11 +282,15 @@ class Builder:
         into.put("op", self._externals(args))
         into.put("sequence", [a.sequence for a in args])
         into.put("forward_thread", [a.forward_thread for a in args])
-        into.put("shapes", [texts[bytes(a.shapes)] for a in args])
-        into.put("types", [texts[bytes(a.types)] for a in args])
-        into.put("strides", [texts[bytes(a.strides)] for a in args])
-        into.put("inputs", [texts[bytes(a.inputs)] for a in args])
-        into.put("stack", [stacks[bytes(a.stack)] for a in args])
+        for column, known, raws in (
+            ("shapes", texts, [a.shapes for a in args]),
+            ("types", texts, [a.types for a in args]),
+            ("strides", texts, [a.strides for a in args]),
+            ("inputs", texts, [a.inputs for a in args]),
+            ("stack", stacks, [a.stack for a in args]),
+        ):
+            if raws.count(NO_TEXT) < len(raws):
+                into.put(column, [known[bytes(raw)] for raw in raws])
         if any(a.collective for a in args):
             self._collectives(rows, start, correlation=False)
 
@@ -305,7 +330,7 @@ class Builder:
         into = self.table("collective_calls")
         into.times("start", start[chosen])
         none = [-1] * len(rows)
-        self._ids(into, "process", none if correlation else [e.pid for e in rows])
+        into.put("process", none if correlation else [e.pid for e in rows], thread_number)
         into.put("correlation", [a.correlation for a in args] if correlation else none)
         into.put("op", none if correlation else self._externals(args))
         into.put("collective", [self._names[a.collective] for a in args])
@@ -334,9 +359,9 @@ class Builder:
             return
         into = self.table(("flow_starts", "flow_ends")[side])
         into.times("time", time[chosen])
-        self._ids(into, "process", [rows[i].pid for i in chosen])
-        self._ids(into, "thread", [rows[i].tid for i in chosen])
-        self._ids(into, "id", [rows[i].id for i in chosen])
+        into.put("process", [rows[i].pid for i in chosen], thread_number)
+        into.put("thread", [rows[i].tid for i in chosen], thread_number)
+        into.put("id", [rows[i].id for i in chosen], thread_number)
 
     def _memory_events(self, rows: list[Any], time: Times) -> None:
         chosen = [i for i, e in enumerate(rows) if e.name == "[memory]" and e.args.bytes is not None]
@@ -346,8 +371,8 @@ class Builder:
         args = [e.args for e in rows]
         into = self.table("memory_events")
         into.times("time", time[chosen])
-        self._ids(into, "process", [e.pid for e in rows])
-        self._ids(into, "thread", [e.tid for e in rows])
+        into.put("process", [e.pid for e in rows], thread_number)
+        into.put("thread", [e.tid for e in rows], thread_number)
         into.put("device", [-1 if a.device_type == 0 or a.device is None else a.device for a in args])
         into.put("source", [int(MemorySource.FRAMEWORK)] * len(rows))
         into.put("bytes", [a.bytes for a in args])

@@ -40,7 +40,8 @@ class Members:
 
     values: dict[str, Any] = field(default_factory=dict)
     in_events: bool = False
-    complete: bool = False  # the closing brace was seen
+    complete: bool = False  # the end of the object was seen
+    more: bool = False  # another text follows
     damaged: bool = False
 
 
@@ -92,6 +93,17 @@ def read_members(window: Window, members: Members) -> None:
                 members.values[name] = json.loads(text)
             except (ValueError, RecursionError):
                 members.values[name] = repaired(text)
+
+
+def read_tail(window: Window) -> Members:
+    """The members behind the event array, which the window begins with."""
+    members = Members()
+    if window.peek() != -1:
+        read_members(window, members)
+        members.more = window.peek() != -1
+    else:
+        members.complete = True  # the array was the whole text
+    return members
 
 
 def apply(values: dict[str, Any], trace: Trace, used: list[int], process: int | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -21,14 +21,6 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _QUOTE = re.compile(r'(?<!\\)"')
 _LONG_SCANS = 1 << 25  # bytes looked through beyond the next event, in all, to find where a damaged one ends
-
-
-@dataclass
-class Mended:
-    """What was done to get at events: counts by kind of loss, and how many events needed a repair."""
-
-    dropped: Counter[str] = field(default_factory=Counter)
-    repaired: int = 0
 
 
 @dataclass
@@ -62,7 +54,8 @@ class Reader:
 
     def __init__(self) -> None:
         self.exact = False
-        self.mended = Mended()
+        self.dropped: Counter[str] = Counter()  # why -> events
+        self.repaired = 0  # events that needed a repair
         self._long_scans = _LONG_SCANS
 
     def strict(self, text: bytes) -> list[Any] | None:
@@ -91,7 +84,7 @@ class Reader:
             if text[at] == 0x5D:  # ]
                 return Careful(found, at, at)
             if text[at] != 0x7B:  # {
-                self.mended.dropped["not an event"] += 1
+                self.dropped["not an event"] += 1
                 at = _next_value(text, at)
                 continue
             between = BETWEEN.search(text, at)
@@ -114,17 +107,17 @@ class Reader:
                 found.append(row)
                 return end
             if end <= stop:
-                self.mended.dropped["malformed"] += 1
+                self.dropped["malformed"] += 1
                 return end
         if last:
             closing = _ARRAY_END.search(text, at)
             if closing is None:
-                self.mended.dropped["cut off"] += 1
+                self.dropped["cut off"] += 1
                 return len(text)
             stop = closing.start() + 1
         row = self._one(text[at:stop])
         if row is None:
-            self.mended.dropped["malformed"] += 1
+            self.dropped["malformed"] += 1
         else:
             found.append(row)
         return stop
@@ -136,12 +129,12 @@ class Reader:
         value = repaired(text)
         row = events.event(value, self.exact) if isinstance(value, dict) else None
         if row is not None:
-            self.mended.repaired += 1
+            self.repaired += 1
         return row
 
     def _lenient(self, rows: Any) -> list[Any]:
         found = [events.event(row, self.exact) for row in rows]
-        self.mended.dropped["not an event"] += found.count(None)
+        self.dropped["not an event"] += found.count(None)
         return [row for row in found if row is not None]
 
     def _scan_limit(self, text: bytes, stop: int) -> int:
