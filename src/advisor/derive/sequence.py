@@ -10,14 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from advisor.derive.attribution import op_of_work
+from advisor.derive.attribution import locations, op_of_work
 from advisor.derive.bounds import two_sided
 from advisor.derive.calls import links
 from advisor.derive.gpus import KERNEL, gpu_work
 from advisor.derive.host import HostSide, host_sides
 from advisor.derive.kernel_classes import kernel_kinds
+from advisor.derive.nesting import thread_keys
 from advisor.derive.steps import steps
-from advisor.model import Run
+from advisor.model import Location, Run
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,25 @@ def _sequence(run: Run) -> Sequence:
         host_ns=np.where(first, cost, 0),
         launch=launch,
     )
+
+
+def source_lines(run: Run, found: Sequence, mask: npt.NDArray[np.bool_]) -> list[Location]:
+    """The user's lines that launched the chosen kernels, by GPU time."""
+    calls = run.table("runtime_calls")
+    rows = np.flatnonzero(mask & (found.call >= 0))
+    call = found.call[rows]
+    return locations(run, thread_keys(calls)[call], calls["start"][call], found.gpu_ns[rows].astype(float))
+
+
+def costliest(run: Run, found: Sequence, mask: npt.NDArray[np.bool_], most: int = 6) -> list[tuple[str, float, int]]:
+    """(kernel name, executions a step, GPU ns a step) of the chosen kernels, the costliest first."""
+    names = run.table("kernels")["name"][found.row[mask]]
+    codes, inverse = np.unique(names, return_inverse=True)
+    spent = np.bincount(inverse, weights=found.gpu_ns[mask], minlength=len(codes))
+    count = np.bincount(inverse, minlength=len(codes))
+    ranked = sorted(range(len(codes)), key=lambda i: (-spent[i], run.strings[int(codes[i])]))[:most]
+    steps = max(found.steps, 1)
+    return [(run.strings[int(codes[i])], round(float(count[i]) / steps, 1), int(spent[i]) // steps) for i in ranked]
 
 
 def runs_of(mask: npt.NDArray[np.bool_], group: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

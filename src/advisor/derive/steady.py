@@ -10,7 +10,7 @@ import numpy.typing as npt
 from advisor.derive.activity import Activity, activities
 from advisor.derive.bounds import TwoSided, two_sided
 from advisor.derive.host import HostSide, host_sides
-from advisor.derive.intervals import IntervalSet, intersect, length
+from advisor.derive.intervals import IntervalSet, complement, contains, covered, intersect, length
 from advisor.derive.steps import steps
 from advisor.model import Run
 
@@ -47,6 +47,19 @@ class Steady:
     def within(self, intervals: IntervalSet) -> int:
         """Length of the intervals inside ordinary steps, per step, ns."""
         return length(intersect(intervals, (self.start, self.end))) // max(self.count, 1)
+
+    def host_within(self, intervals: IntervalSet) -> int:
+        """Host work inside the intervals per ordinary step, without waits and without what the profiler added, ns."""
+        side = self.side
+        part = covered(intervals, side.start - side.before, side.start) / np.maximum(side.before, 1)
+        work = part * side.deflated_before + contains(intervals, side.start) * side.deflated_own
+        return int(work[self.at >= 0].sum()) // max(self.count, 1)
+
+    @property
+    def idle(self) -> IntervalSet:
+        """When the GPU had nothing to do inside ordinary steps."""
+        steps = (self.start, self.end)
+        return intersect(complement(self.activity.busy, int(self.start[0]), int(self.end[-1])), steps)
 
 
 def steady(run: Run) -> Steady | None:

@@ -1,0 +1,110 @@
+"""Chains of small pointwise kernels, each of which reads and writes all of its data."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import numpy as np
+
+from advisor.derive.attribution import locations
+from advisor.derive.bounds import two_sided
+from advisor.derive.kernel_classes import KernelClass
+from advisor.derive.nesting import thread_keys
+from advisor.derive.sequence import Sequence, runs_of, sequence
+from advisor.model import Evidence, Location, Run
+from advisor.rules.contract import Change, Context, Draft
+
+# A compiler merges these with their neighbours; a reduction or softmax can end a fused kernel. Norm kernels are fused already.
+FUSABLE = (KernelClass.ELEMENTWISE, KernelClass.COPY, KernelClass.REDUCTION)
+_FUNCTOR = re.compile(r"(\w+?)(?:_?[Kk]ernel(?:_impl|_cuda)?|Functor\w*|Ops?)\b(?=[<(: ,]|$)")
+
+
+def detect(ctx: Context) -> Draft | None:
+    found, pace = sequence(ctx.run), two_sided(ctx.run)
+    if pace is None:
+        return None
+    chain = runs_of(np.isin(found.kind, FUSABLE), found.stream)
+    lengths = np.bincount(chain[chain >= 0]) if (chain >= 0).any() else np.empty(0, np.int64)
+    chained = (chain >= 0) & (lengths[np.maximum(chain, 0)] >= ctx.threshold("min_chain")) if len(lengths) else chain >= 0
+    if not chained.any():
+        return None
+    vanish = chained & ~_longest(found, chain, len(lengths))
+    gpu, host = found.per_step(found.gpu_ns, vanish), found.per_step(found.host_ns, vanish)
+    spent = found.per_step(found.gpu_ns, chained)
+    if spent < ctx.threshold("min_share") * pace.step_ns:
+        return None
+    chains = int((lengths >= ctx.threshold("min_chain")).sum()) // max(found.steps, 1)
+    kernels = int(chained.sum()) // max(found.steps, 1)
+    return Draft(
+        title=f"{kernels} pointwise kernels a step in {chains} chains pass their data through memory again and again",
+        change=Change(host_ns=host, gpu_ns=gpu, limit_ns=gpu + host),
+        facts={
+            "kernels_per_step": kernels,
+            "chains_per_step": chains,
+            "mean_chain_length": round(kernels / max(chains, 1), 1),
+            "time_per_step_ns": spent,
+            "time_share_frac": round(spent / pace.step_ns, 4),
+        },
+        evidence=[_longest_chains(ctx.run, found, chain, chained)],
+        locations=_places(ctx.run, found, chained),
+        subject=_kinds(ctx.run, found, chained),
+    )
+
+
+def _longest(found: Sequence, chain: np.ndarray, chains: int) -> np.ndarray:  # type: ignore[type-arg]
+    """One kernel a chain stays: the longest, since a fused kernel moves at least the data of its largest member."""
+    rows = np.flatnonzero(chain >= 0)
+    by_length = rows[np.argsort(found.gpu_ns[rows], kind="stable")]
+    keeper = np.full(chains, -1, np.int64)
+    keeper[chain[by_length]] = by_length
+    mask = np.zeros(len(found), bool)
+    mask[keeper[keeper >= 0]] = True
+    return mask
+
+
+def _short(name: str) -> str:
+    """'add' out of 'void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ...>'."""
+    inner = re.search(r"CUDAFunctor(?:OnSelf|OnOther)?_(\w+)", name)
+    if inner:
+        return inner[1]
+    words = [
+        w
+        for w in _FUNCTOR.findall(name)
+        if w.lower() not in ("vectorized_elementwise", "unrolled_elementwise", "elementwise", "gpu")
+    ]
+    return words[-1] if words else name[:40]
+
+
+def _longest_chains(run: Run, found: Sequence, chain: np.ndarray, chained: np.ndarray) -> Evidence:  # type: ignore[type-arg]
+    """Equal chains of a step together, the costliest first."""
+    names = run.table("kernels")["name"][found.row]
+    total: dict[tuple[int, ...], list[int]] = defaultdict(lambda: [0, 0])
+    rows = np.flatnonzero(chained)
+    bounds = np.flatnonzero(np.append(True, chain[rows][1:] != chain[rows][:-1]))
+    for part in np.split(rows, bounds[1:]):
+        entry = total[tuple(names[part].tolist())]
+        entry[0] += 1
+        entry[1] += int(found.gpu_ns[part].sum())
+    ranked = sorted(total.items(), key=lambda item: (-item[1][1], item[0]))[:6]
+    steps = max(found.steps, 1)
+    table = []
+    for kinds, (count, gpu) in ranked:
+        words = [_short(run.strings[code]) for code in kinds]
+        shown = " + ".join(words[:5]) + (f" + {len(words) - 5} more" if len(words) > 5 else "")
+        table.append([shown, len(kinds), round(count / steps, 1), gpu // steps])
+    return Evidence("Costliest chains in a step", ["chain", "kernels", "times", "gpu_ns"], table)
+
+
+def _kinds(run: Run, found: Sequence, chained: np.ndarray) -> list[str]:  # type: ignore[type-arg]
+    names = run.table("kernels")["name"][found.row[chained]]
+    codes, inverse = np.unique(names, return_inverse=True)
+    spent = np.bincount(inverse, weights=found.gpu_ns[chained])
+    return sorted(_short(run.strings[int(codes[i])]) for i in np.argsort(-spent, kind="stable")[:3])
+
+
+def _places(run: Run, found: Sequence, chained: np.ndarray) -> list[Location]:  # type: ignore[type-arg]
+    calls = run.table("runtime_calls")
+    rows = np.flatnonzero(chained & (found.call >= 0))
+    call = found.call[rows]
+    return locations(run, thread_keys(calls)[call], calls["start"][call], found.gpu_ns[rows].astype(float))

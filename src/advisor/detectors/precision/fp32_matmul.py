@@ -1,0 +1,60 @@
+"""Matrix products in FP32 outside the tensor cores, on a GPU whose tensor cores could take them as TF32."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.derive.bounds import two_sided
+from advisor.derive.kernel_classes import KernelClass, Precision
+from advisor.derive.sequence import costliest, sequence, source_lines
+from advisor.model import Evidence
+from advisor.model.device_table import spec_of, tensor_core_types
+from advisor.rules.contract import Change, Context, Draft, NotApplicable
+
+_MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION)
+
+
+def detect(ctx: Context) -> Draft | None:
+    found, pace, device = sequence(ctx.run), two_sided(ctx.run), ctx.device
+    if pace is None:
+        return None
+    matrix = np.isin(found.kind, _MATRIX)
+    slow = matrix & (found.precision == Precision.FP32)
+    spent = found.per_step(found.gpu_ns, slow)
+    if spent < ctx.threshold("min_share") * pace.step_ns:
+        return None
+    if device is None or device.compute_capability is None:
+        raise NotApplicable("the GPU is unknown, so nothing tells whether it has TF32", "name it: --gpu 'NVIDIA A100-SXM4-80GB'")
+    if "tf32" not in tensor_core_types(device.compute_capability):
+        raise NotApplicable(f"TF32 needs compute capability 8.0; {device.name or 'this GPU'} has {device.capability_text}")
+    spec = spec_of(device)
+    fp32, tf32 = (spec.peak("fp32"), spec.peak("tf32")) if spec else (None, None)
+    if not fp32 or not tf32:
+        raise NotApplicable("the peak rates of this GPU are not in the device table", "name the nearest model: --gpu NAME")
+    best = tf32 / fp32
+    likely = 1 + (best - 1) * ctx.threshold("tensor_core_efficiency")
+    if best <= 1.0:
+        return None
+    gone, most = round(spent * (1 - 1 / likely)), round(spent * (1 - 1 / best))
+    count = int(slow.sum()) // max(found.steps, 1)
+    return Draft(
+        title=f"{count} matrix products a step run in FP32 without tensor cores, {spent / pace.step_ns:.0%} of the step",
+        confidence="medium",
+        change=Change(gpu_ns=gone, limit_ns=most),
+        facts={
+            "kernels_per_step": count,
+            "time_per_step_ns": spent,
+            "time_share_frac": round(spent / pace.step_ns, 4),
+            "peak_fp32_tflops": round(fp32 / 1e12, 1),
+            "peak_tf32_tflops": round(tf32 / 1e12, 1),
+        },
+        evidence=[
+            Evidence(
+                "Matrix kernels without tensor cores, per step",
+                ["kernel", "calls", "gpu_ns"],
+                [[name[:90], calls, gpu] for name, calls, gpu in costliest(ctx.run, found, slow)],
+            )
+        ],
+        locations=source_lines(ctx.run, found, slow),
+        subject=["fp32", "matrix"],
+    )
