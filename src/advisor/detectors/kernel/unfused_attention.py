@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.derive.attribution import locations, op_above
+from advisor.derive.attribution import op_above
 from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass, Precision
-from advisor.derive.nesting import thread_keys
-from advisor.derive.sequence import Sequence, sequence
+from advisor.derive.sequence import Sequence, sequence, source_lines
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
 from advisor.rules.contract import Change, Context, Draft
@@ -50,9 +49,9 @@ def detect(ctx: Context) -> Draft | None:
         if flash
         else ["These products are not 16 bit or the GPU is older than Ampere: the memory-efficient kernel serves them."]
     )
-    whole = between + products
+    share = (between + products) / pace.step_ns
     return Draft(
-        title=f"attention is written out: {written.softmaxes} softmaxes between batched products take {whole / pace.step_ns:.0%} of a step",
+        title=f"attention is written out: {written.softmaxes} softmaxes between batched products take {share:.0%} of a step",
         change=Change(
             host_ns=host,
             gpu_ns=between + round(products * (1 - kept)),
@@ -64,8 +63,8 @@ def detect(ctx: Context) -> Draft | None:
             "products_ns": products,
             "backend": "FLASH_ATTENTION" if flash else "EFFICIENT_ATTENTION",
         },
-        evidence=[_evidence(ctx.run, found, written)],
-        locations=_places(ctx.run, found, written),
+        evidence=[_evidence(found, written)],
+        locations=source_lines(ctx.run, found, written.inside | written.products),
         caveats=caveats,
         subject=["softmax", "bmm"],
     )
@@ -97,20 +96,11 @@ def _written_out(run: Run, found: Sequence) -> Written:
     return Written(inside, products, round(softmaxes / max(found.steps, 1)))
 
 
-def _evidence(run: Run, found: Sequence, written: Written) -> Evidence:
-    rows = [
-        ["batched matrix products", int(written.products.sum()) / found.steps, found.per_step(found.gpu_ns, written.products)]
+def _evidence(found: Sequence, written: Written) -> Evidence:
+    groups = [("batched matrix products", written.products)]
+    groups += [(f"between them: {kind.label}", written.inside & (found.kind == kind)) for kind in KernelClass]
+    table = [
+        [what, round(int(mask.sum()) / found.steps, 1), found.per_step(found.gpu_ns, mask)] for what, mask in groups if mask.any()
     ]
-    for kind in KernelClass:
-        mask = written.inside & (found.kind == kind)
-        if mask.any():
-            rows.append([f"between them: {kind.label}", int(mask.sum()) / found.steps, found.per_step(found.gpu_ns, mask)])
-    table = [[what, round(count, 1), gpu] for what, count, gpu in sorted(rows, key=lambda row: (-row[2], row[0]))[:7]]
-    return Evidence("Kernels of written-out attention, per step", ["kernels", "calls", "gpu_ns"], table)
-
-
-def _places(run: Run, found: Sequence, written: Written) -> list:  # type: ignore[type-arg]
-    calls = run.table("runtime_calls")
-    rows = np.flatnonzero((written.inside | written.products) & (found.call >= 0))
-    call = found.call[rows]
-    return locations(run, thread_keys(calls)[call], calls["start"][call], found.gpu_ns[rows].astype(float))
+    ranked = sorted(table, key=lambda row: -int(row[2]))[:7]
+    return Evidence("Kernels of written-out attention, per step", ["kernels", "calls", "gpu_ns"], ranked)

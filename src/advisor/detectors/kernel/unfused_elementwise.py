@@ -7,12 +7,11 @@ from collections import defaultdict
 
 import numpy as np
 
-from advisor.derive.attribution import locations
 from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass
-from advisor.derive.nesting import thread_keys
-from advisor.derive.sequence import Sequence, runs_of, sequence
-from advisor.model import Evidence, Location, Run
+from advisor.derive.sequence import Sequence, runs_of, sequence, source_lines
+from advisor.model import Evidence, Run
+from advisor.model.tables import Array
 from advisor.rules.contract import Change, Context, Draft
 
 # A compiler merges these with their neighbours; a reduction or softmax can end a fused kernel. Norm kernels are fused already.
@@ -47,12 +46,12 @@ def detect(ctx: Context) -> Draft | None:
             "time_share_frac": round(spent / pace.step_ns, 4),
         },
         evidence=[_longest_chains(ctx.run, found, chain, chained)],
-        locations=_places(ctx.run, found, chained),
+        locations=source_lines(ctx.run, found, chained),
         subject=_kinds(ctx.run, found, chained),
     )
 
 
-def _longest(found: Sequence, chain: np.ndarray, chains: int) -> np.ndarray:  # type: ignore[type-arg]
+def _longest(found: Sequence, chain: Array, chains: int) -> Array:
     """One kernel a chain stays: the longest, since a fused kernel moves at least the data of its largest member."""
     rows = np.flatnonzero(chain >= 0)
     by_length = rows[np.argsort(found.gpu_ns[rows], kind="stable")]
@@ -76,7 +75,7 @@ def _short(name: str) -> str:
     return words[-1] if words else name[:40]
 
 
-def _longest_chains(run: Run, found: Sequence, chain: np.ndarray, chained: np.ndarray) -> Evidence:  # type: ignore[type-arg]
+def _longest_chains(run: Run, found: Sequence, chain: Array, chained: Array) -> Evidence:
     """Equal chains of a step together, the costliest first."""
     names = run.table("kernels")["name"][found.row]
     total: dict[tuple[int, ...], list[int]] = defaultdict(lambda: [0, 0])
@@ -96,15 +95,8 @@ def _longest_chains(run: Run, found: Sequence, chain: np.ndarray, chained: np.nd
     return Evidence("Costliest chains in a step", ["chain", "kernels", "times", "gpu_ns"], table)
 
 
-def _kinds(run: Run, found: Sequence, chained: np.ndarray) -> list[str]:  # type: ignore[type-arg]
+def _kinds(run: Run, found: Sequence, chained: Array) -> list[str]:
     names = run.table("kernels")["name"][found.row[chained]]
     codes, inverse = np.unique(names, return_inverse=True)
     spent = np.bincount(inverse, weights=found.gpu_ns[chained])
     return sorted(_short(run.strings[int(codes[i])]) for i in np.argsort(-spent, kind="stable")[:3])
-
-
-def _places(run: Run, found: Sequence, chained: np.ndarray) -> list[Location]:  # type: ignore[type-arg]
-    calls = run.table("runtime_calls")
-    rows = np.flatnonzero(chained & (found.call >= 0))
-    call = found.call[rows]
-    return locations(run, thread_keys(calls)[call], calls["start"][call], found.gpu_ns[rows].astype(float))
