@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -99,8 +100,8 @@ def _written_out(run: Run, found: Sequence) -> Written:
 def _evidence(found: Sequence, written: Written) -> Evidence:
     groups = [("batched matrix products", written.products)]
     groups += [(f"between them: {kind.label}", written.inside & (found.kind == kind)) for kind in KernelClass]
-    table = [
+    table: list[list[Any]] = [
         [what, round(int(mask.sum()) / found.steps, 1), found.per_step(found.gpu_ns, mask)] for what, mask in groups if mask.any()
     ]
-    ranked = sorted(table, key=lambda row: -int(row[2]))[:7]
+    ranked = sorted(table, key=lambda row: -row[2])[:7]
     return Evidence("Kernels of written-out attention, per step", ["kernels", "calls", "gpu_ns"], ranked)
