@@ -40,7 +40,7 @@ class Pages:
             raise NotDatabase
         self.usable = self.size - header[20]
         self.encoding = _ENCODINGS.get(header[59], "utf-8")
-        length = os.fstat(self._file.fileno()).st_size
+        self.length = length = os.fstat(self._file.fileno()).st_size
         self.count = -(-length // self.size)
         stated = int.from_bytes(header[28:32], "big")
         in_header_valid = header[24:28] == header[92:96]
@@ -134,7 +134,8 @@ class Pages:
         first = np.repeat(np.cumsum(counts) - counts, counts)
         pointers = heads[page] + 8 + 2 * (np.arange(len(page)) - first)
         cells = starts[page] + (block[pointers].astype(np.int64) << 8 | block[pointers + 1])
-        ends = starts[page] + self.usable
+        held = np.minimum(self.usable, self.length - (numbers - 1) * self.size)  # of the page that the file's end cuts
+        ends = starts[page] + held[page]
         inside = (cells > pointers) & (cells < ends)
         if not inside.all():
             self.damage = True
@@ -151,4 +152,5 @@ class Pages:
             parts.append(page[4 : min(self.usable, 4 + length)])
             length -= self.usable - 4
             number = int.from_bytes(page[:4], "big")
+        self.damage |= length > 0
         return b"".join(parts)

@@ -83,17 +83,23 @@ def scan(pages: Pages, leaves: Array, wanted: list[int], among: Array | None = N
             place = np.minimum(np.searchsorted(among, ids), len(among) - 1)
             keep = among[place] == ids
             lengths, ids, cells, ends = lengths[keep], ids[keep], cells[keep], ends[keep]
-        long = lengths > pages.usable - 35
-        good = (lengths > 0) & (long | (cells + lengths <= ends))
+        long = lengths > pages.usable - 35  # the rest of a long record lies on overflow pages
+        held = lengths.copy()
+        if long.any():
+            held[long] = _local(pages, lengths[long]) + 4
+        good = (lengths > 0) & (held <= ends - cells)
         pages.damage |= not good.all()
         if last < 0:
             yield Rows(data, ids[good], [], [], pages.encoding)
             continue
         good &= lengths <= _LONGEST_ROW
-        long &= good
         ends = np.where(good, cells + lengths, cells)
-        if long.any():
-            data, budget = _assemble(pages, data, np.flatnonzero(long), lengths, cells, ends, good, budget)
+        if (long & good).any():
+            budget -= int(lengths[long & good].sum())
+            if budget < 0:
+                pages.damage = True
+                return
+            data = _assemble(pages, data, np.flatnonzero(long & good), lengths, cells, ends)
         if not good.all():
             ids, cells, ends = ids[good], cells[good], ends[good]
         if len(ids):
@@ -118,29 +124,24 @@ def _varints(data: Array, at: Array) -> tuple[Array, Array]:
     return value, at
 
 
-def _assemble(
-    pages: Pages, data: Array, rows: Array, lengths: Array, cells: Array, ends: Array, good: Array, budget: int
-) -> tuple[Array, int]:
+def _local(pages: Pages, lengths: Array) -> Array:
+    """How many bytes of a record with overflow pages lie on its own page."""
+    least = (pages.usable - 12) * 32 // 255 - 23
+    local = least + (lengths - least) % (pages.usable - 4)
+    return np.where(local <= pages.usable - 35, local, least)
+
+
+def _assemble(pages: Pages, data: Array, rows: Array, lengths: Array, cells: Array, ends: Array) -> Array:
     """Appends the whole records of rows with overflow pages to the data, and points `cells` and `ends` to them."""
-    usable = pages.usable
-    least = (usable - 12) * 32 // 255 - 23
     parts, size = [data[:-PADDING].tobytes()], len(data) - PADDING
-    for row in rows.tolist():
-        length, begin = int(lengths[row]), int(cells[row])
-        local = least + (length - least) % (usable - 4)
-        local = local if local <= usable - 35 else least
-        if budget < 0 or begin + local + 4 > len(data) - PADDING:
-            pages.damage, good[row] = True, False
-            continue
-        budget -= length
+    for row, local in zip(rows.tolist(), _local(pages, lengths[rows]).tolist(), strict=True):
+        begin = int(cells[row])
         first = int.from_bytes(data[begin + local : begin + local + 4].tobytes(), "big")
-        record = data[begin : begin + local].tobytes() + pages.overflow(first, length - local)
-        if len(record) < length:
-            pages.damage = True
+        record = data[begin : begin + local].tobytes() + pages.overflow(first, int(lengths[row]) - local)
         parts.append(record)
         cells[row], ends[row] = size, size + len(record)
         size += len(record)
-    return np.frombuffer(bytearray(b"".join(parts) + bytes(PADDING)), np.uint8), budget
+    return np.frombuffer(bytearray(b"".join(parts) + bytes(PADDING)), np.uint8)
 
 
 def _records(pages: Pages, data: Array, ids: Array, cells: Array, ends: Array, wanted: set[int], last: int) -> Rows:
