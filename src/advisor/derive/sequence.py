@@ -86,6 +86,7 @@ def _sequence(run: Run) -> Sequence:
     mine = mine[found.steady[mine]]
     call, calls = links(run).call, run.table("runtime_calls")
     here = np.flatnonzero((work.source == KERNEL) & (work.rank == pace.rank) & (work.process == pace.process))
+    here = here[_recorded(call[here], work.gpu[here])]
     launch = work.start[here].copy()
     linked = call[here] >= 0
     launch[linked] = calls["start"][call[here][linked]]
@@ -113,6 +114,20 @@ def _sequence(run: Run) -> Sequence:
         host_ns=np.where(first, cost, 0),
         launch=launch,
     )
+
+
+def _recorded(call: npt.NDArray[np.int64], gpu: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Of operations ordered by start: False for those of a GPU before its first one with a launch.
+
+    They were launched before the recording began and belong to no recorded step. An operation without a launch between
+    others lost its record and is placed by its own start.
+    """
+    keep = np.zeros(len(call), bool)
+    for one in np.unique(gpu):
+        rows = np.flatnonzero(gpu == one)
+        linked = np.flatnonzero(call[rows] >= 0)
+        keep[rows[linked[0] if len(linked) else 0 :]] = True
+    return keep
 
 
 def source_lines(run: Run, found: Sequence, mask: npt.NDArray[np.bool_]) -> list[Location]:
