@@ -76,6 +76,7 @@ class _Reading:
         self.notices: list[Notice] = []
         self._skipped: dict[str, list[tuple[str, str]]] = defaultdict(list)
         self._used: set[str] = set()
+        self._folder_of = found.folder_of
         self._progress, self._problem, self._processes = progress, problem, processes
         self._done, self._total = 0, sum(_size(source) for source, _ in found.sources)
 
@@ -108,6 +109,12 @@ class _Reading:
 
     def close_folders(self) -> None:
         """Say what was skipped in folders and archives; one without any recording is a problem like any other input."""
+        for archive, folder in self._folder_of.items():
+            if archive in self._used:
+                self._used.add(folder)
+            elif archive in self._skipped:  # an archive of other things is itself a file of another kind
+                _, reason = self._skipped.pop(archive)[0]
+                self._skipped[folder].append((os.path.basename(archive), reason))
         for origin, skipped in self._skipped.items():
             if origin in self._used:
                 names = ", ".join(name for name, _ in skipped[:_NAMED]) + (", ..." if len(skipped) > _NAMED else "")

@@ -22,16 +22,14 @@ _MOST_HEADERS = 2 * MOST_FILES  # of any kind in one archive
 class Discovery:
     """`sources`: what to read, each with the path the user named (itself, or the folder or archive that holds it).
 
-    `problems`: (path, reason) of what the user named and nobody can read.
+    `problems`: (path, reason) of what the user named and nobody can read. `folder_of`: of an archive found in a folder, the
+    folder that the user named.
     """
 
     sources: list[tuple[Source, str]] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
-
-    def named(self, source: Source, origin: str) -> bool:
-        """True if the user named this very file."""
-        return source.member is None and str(source.file) == origin
+    folder_of: dict[str, str] = field(default_factory=dict)
 
 
 def find(paths: Sequence[str | os.PathLike[str]]) -> Discovery:
@@ -88,6 +86,8 @@ def _add_file(path: str, origin: str, found: Discovery, seen: set[tuple[int, int
         seen.add((status.st_dev, status.st_ino))
         source = Source(Path(path))
         if is_tar(source.head(tarfile.BLOCKSIZE)):
+            if path != origin:
+                found.folder_of[path] = origin
             _add_members(source, found)
         else:
             found.sources.append((source, origin))
