@@ -25,7 +25,7 @@ def render(report: Report, style: Style) -> str:
     _header(page, report)
     page.blank()
     page.paragraph((verdict(report), "title"))
-    show_breakdown(page, report.breakdown)
+    show_breakdown(page, report.breakdown, report.step_ns)
     show_findings(page, main, also, report.step_ns)
     _good_news(page, report)
     _not_judged(page, report.rules)

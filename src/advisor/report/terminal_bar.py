@@ -25,9 +25,11 @@ GLYPHS: dict[str, tuple[str, str, str]] = {
 }
 _OTHER_GLYPH = ("?", "?", "dim")
 _SMALLEST_SHARE = 0.0005
+_SLOWED = 1.1  # recorded step against the one without the profiler, from which on the bar misleads
 
 
-def show_breakdown(page: Page, breakdowns: Sequence[Breakdown]) -> None:
+def show_breakdown(page: Page, breakdowns: Sequence[Breakdown], step_ns: int | None = None) -> None:
+    """`step_ns` is the step without the profiler, where it is known."""
     if not any(part.step_ns > 0 for part in breakdowns):
         return
     longest = max(breakdowns, key=lambda part: part.step_ns)
@@ -40,6 +42,8 @@ def show_breakdown(page: Page, breakdowns: Sequence[Breakdown]) -> None:
         bar = [(_glyph(page, name) * number, _style(name)) for name, number in cells.items() if number]
         page.line(*([label.ljust(label_width) + "  "] if label_width else []), *bar, indent=2)
     _legend(page, [(parts(part), part.step_ns) for part in breakdowns if part.step_ns > 0])
+    if step_ns and longest.step_ns > _SLOWED * step_ns:
+        page.paragraph(("The profiler slowed the host; without it the GPU is idle for less.", "dim"), indent=2)
 
 
 def _glyph(page: Page, name: str) -> str:

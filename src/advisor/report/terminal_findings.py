@@ -77,7 +77,7 @@ def _promise(page: Page, finding: Finding, step_ns: int | None) -> None:
     saving = finding.saving
     if saving is not None:
         page.paragraph("Saves ", (t.saving_long(saving, step_ns), "good"), indent=_INDENT)
-    page.paragraph((t.confidence(finding), "dim"), indent=_INDENT)
+    page.paragraph(t.confidence(finding), indent=_INDENT)
     if finding.alternative_to:
         page.paragraph(f"Competes for the same time as {finding.alternative_to}: mend one of them.", indent=_INDENT)
     if page.style.full:
@@ -117,11 +117,10 @@ def _places(page: Page, finding: Finding) -> None:
 
 
 def _fix(page: Page, fix: Fix, first: bool) -> None:
-    label = "Fix: " if first else "Or: "
-    kind = t.fix_kind(fix)
+    label, kind = "Fix" if first else "Or", t.fix_kind(fix)
     if first:
         page.blank()
-    page.paragraph((label, "good"), fix.title, (f"  ({kind})" if kind else "", "dim"), indent=_INDENT, hang=_INDENT + len(label))
+    page.paragraph((label, "good"), (f" ({kind})" if kind else "", "dim"), f": {fix.title}", indent=_INDENT)
     if not first and not page.style.full:
         return
     lines = t.clean_block(fix.snippet)

@@ -51,7 +51,7 @@ SAFETY_MEANING = {
 }
 CONFIDENCE_MEANING = {
     "high": "seen directly",
-    "medium": "seen directly, its size is less certain",
+    "medium": "seen directly, size less certain",
     "low": "inferred from names or partial data",
 }
 BASIS_MEANING = {

@@ -1,0 +1,219 @@
+"""Number formats and wording."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.model import Breakdown, Finding, RuleOutcome, Saving
+from advisor.report import text as t
+from advisor.report.summary import parts, run_facts, unjudged, verdict
+from build.reports import healthy, samples_only, starved_loader, two_ranks
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (4_600_000, "4.6 ms"),
+        (16_520_000, "16.5 ms"),
+        (132_160_000, "132 ms"),
+        (999_960_000, "1,000 ms"),
+        (850_000, "850 µs"),
+        (1_500, "1.5 µs"),
+        (999, "999 ns"),
+        (0, "0 ns"),
+        (1_320_000_000, "1.3 s"),
+        (90 * 10**9, "1.5 min"),
+        (7200 * 10**9, "2 h"),
+        (9_960_000, "10 ms"),
+        (None, "unknown"),
+        (float("nan"), "unknown"),
+    ],
+)
+def test_duration(ns: float | None, text: str) -> None:
+    assert t.duration(ns) == text
+
+
+def test_duration_digits() -> None:
+    assert t.duration(1_324_000_000, 3) == "1.32 s"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (150_109_880_320, "140 GiB"),
+        (80 << 30, "80 GiB"),
+        (1536, "1.5 KiB"),
+        (4096, "4 KiB"),
+        (12, "12 B"),
+        (0, "0 B"),
+        (None, "unknown"),
+    ],
+)
+def test_size(count: int | None, text: str) -> None:
+    assert t.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.284, "28 %"),
+        (0.034, "3.4 %"),
+        (0.03, "3 %"),
+        (0.0996, "10 %"),
+        (0.004, "0.4 %"),
+        (0.0001, "<0.1 %"),
+        (0.0, "0 %"),
+        (1.0, "100 %"),
+    ],
+)
+def test_percent(share: float, text: str) -> None:
+    assert t.percent(share) == text
+
+
+def test_ranges() -> None:
+    assert t.percent_range(0.19, 0.36) == "19 to 36 %"
+    assert t.percent_range(0.101, 0.1012) == "10 %"
+    assert t.duration_range(3_100_000, 5_900_000) == "3.1 to 5.9 ms"
+    assert t.duration_range(400_000, 1_100_000) == "400 µs to 1.1 ms"
+    assert t.duration_range(0, 12_400_000) == "0 to 12.4 ms"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        ("wait_ns", 36_800_000, "36.8 ms"),
+        ("total_bytes", 1 << 20, "1 MiB"),
+        ("bytes", 1 << 20, "1 MiB"),
+        ("share_frac", 0.5, "50 %"),
+        ("calls", 1185, "1,185"),
+        ("clock", 1245.5, "1,246"),
+        ("ratio", 0.12345, "0.123"),
+        ("wait_ns", None, ""),
+        ("flag", True, "yes"),
+        ("shape", [64, 3, 224], "64, 3, 224"),
+        ("name", "a\tb\x1b", "a b\\x1b"),
+        ("ratio", float("nan"), "unknown"),
+    ],
+)
+def test_cell(column: str, value: object, text: str) -> None:
+    assert t.cell(column, value) == text
+
+
+def test_heading() -> None:
+    assert [t.heading(name) for name in ("wait_ns", "total_bytes", "step_frac", "_ns", "bytes")] == [
+        "wait",
+        "total",
+        "step",
+        " ns",
+        "bytes",
+    ]
+
+
+def test_shorten_keeps_both_ends() -> None:
+    assert t.shorten("void at::native::vectorized_elementwise_kernel<4>", 20) == "void at::n…kernel<4>"
+    assert t.shorten("short", 20) == "short"
+
+
+def test_clean() -> None:
+    assert t.clean("a\nb\x1b[31m\u202e\udcff") == "a b\\x1b[31m\\u202e\N{REPLACEMENT CHARACTER}"
+    assert t.clean("naïve 字幕 µs") == "naïve 字幕 µs"
+    assert t.clean_block("\n\n  a\r\n\tb  \n\n") == ["  a", "    b"]
+
+
+def test_file_name() -> None:
+    assert t.file_name("/data/run/rank0.json.gz") == "rank0.json.gz"
+    assert t.file_name("C:\\run\\rank0.json") == "rank0.json"
+
+
+def test_sections_set_weak_findings_apart() -> None:
+    main, also = t.sections(starved_loader())
+    assert [finding.rule for finding in main] == ["single-process-dataloader", "pageable-copy", "unfused-optimizer"]
+    assert [finding.rule for finding in also] == ["tf32-instead-of-16bit", "memory-headroom"]
+
+
+def test_verdicts() -> None:
+    assert verdict(starved_loader()).startswith(
+        "68 % of each step could be saved (51 to 75 %): 57.2 ms → 18.3 ms. Biggest: the GPU waits"
+    )
+    assert verdict(two_ranks()).startswith("18 % of each step could be saved (8.3 to 25 %)")
+    assert verdict(healthy()) == (
+        "Nothing worth fixing was found: the GPU computes for 97 % of each step. 1 of 6 rules could not judge this recording."
+    )
+    text = verdict(samples_only())
+    assert text.startswith("There is no step in this input, so no saving can be stated; 2 things stood out.")
+    assert text.endswith("Warning: GPU 3 is throttled by heat in 61 % of the samples under load.")
+
+
+def test_verdict_keeps_names_as_they_are() -> None:
+    report = starved_loader()
+    report.findings[0].title = "NCCL waits"
+    assert "Biggest: NCCL waits." in verdict(report)
+
+
+def test_verdict_does_not_boast_of_a_little() -> None:
+    report = starved_loader()
+    report.findings = [Finding("r", "f", "A little", "low", "high", saving=Saving(0, 600_000, 900_000, "replay"))]
+    report.combined = report.findings[0].saving
+    assert verdict(report).startswith("There is little to gain: 1 % of each step (0 to 1.6 %)")
+
+
+def test_run_facts() -> None:
+    facts = dict(run_facts(starved_loader()))
+    assert facts["files"] == ["runs/trace.json.gz (torch.profiler trace, rank 0)", "runs/smi.csv (nvidia-smi log)"]
+    assert facts["GPU"] == ["1 x NVIDIA H200 (compute capability 9.0, 132 SMs, 140 GiB)"]
+    assert facts["steps"] == [
+        "8 by ProfilerStep# marks, 57.2 ms each (p10 to p90: 56.6 to 58.9 ms)",
+        "recorded at 58.6 ms; 57.2 ms is the estimate without the profiler",
+    ]
+    assert facts["rate"] == ["1,119 items/s (64 items a step)"]
+    assert facts["lacks"] == ["call stacks and memory events"]
+    assert "ranks" not in facts
+    assert dict(run_facts(two_ranks()))["ranks"] == ["0 and 1 of 2"]
+
+
+def test_many_files_and_ranks_are_summarised() -> None:
+    report = two_ranks()
+    first = report.run["sources"][0]
+    report.run["sources"] = [first | {"path": f"traces/rank{rank}.json.gz", "rank": rank} for rank in range(64)]
+    report.run |= {"ranks": list(range(64)), "world_size": 64}
+    facts = dict(run_facts(report))
+    assert facts["files"] == ["64 torch.profiler traces: rank0.json.gz ... rank63.json.gz"]
+    assert facts["ranks"] == ["0 to 63 of 64"]
+    assert len(dict(run_facts(report, full=True))["files"]) == 64
+
+
+def test_parts_of_a_step_are_disjoint() -> None:
+    part = Breakdown(0, 0, 100, 70, 50, 15, 5, 5, 30, {"launch": 10, "python": 5})
+    assert parts(part) == {
+        "compute": 50,
+        "communication": 10,
+        "communication_wait": 5,
+        "copy": 5,
+        "launch": 10,
+        "python": 5,
+        "unexplained": 15,
+    }
+    assert sum(parts(part).values()) == 100
+
+
+def test_unjudged_rules_are_grouped() -> None:
+    rules = [
+        RuleOutcome("a", "not-applicable", "needs shapes", "record_shapes=True"),
+        RuleOutcome("b", "error", "boom"),
+        RuleOutcome("c", "not-applicable", "needs shapes", "record_shapes=True"),
+        RuleOutcome("d", "clean"),
+    ]
+    assert unjudged(rules) == [("needs shapes", "record_shapes=True", ["a", "c"]), ("failed: boom", "", ["b"])]
+
+
+def test_saving_text() -> None:
+    saving = Saving(3_100_000, 4_600_000, 5_900_000, "replay")
+    assert t.saving_long(saving, 16_520_000) == "4.6 ms a step, 28 % (3.1 to 5.9 ms, 19 to 36 %)"
+    assert t.saving_short(saving, 16_520_000) == "4.6 ms, 28 %"
+    assert t.saving_short(None, 16_520_000) == "no promise"
+    assert t.saving_long(saving, None) == "4.6 ms a step (3.1 to 5.9 ms)"
+    assert (
+        t.confidence(replace(starved_loader().findings[0])) == "Confidence high: seen directly; the step was replayed without it"
+    )
