@@ -100,7 +100,7 @@ def run_notices(run: Run, step: TwoSided | None) -> list[Notice]:
         notices.append(Notice("profiler-hitches", text))
     if quality.incomplete:
         notices.append(Notice("steps-incomplete", f"{quality.incomplete} steps lost GPU records and are left out"))
-    if step and step.profiler_share >= _SLOWED:
+    if step and step.profiler_share >= _SLOWED and quality.source != "none":
         text = (
             f"recording slowed the host: a step took {step.recorded_ns / 1e6:.1f} ms, "
             f"without the profiler an estimated {step.step_ns / 1e6:.1f} ms"
