@@ -80,7 +80,7 @@ def outcomes(run: Run, entries: Sequence[Entry], step: TwoSided | None) -> tuple
             helped.append(entry.rule.id)
     if not helped:
         return judged, []
-    text = f"the evidence of {', '.join(helped)} comes from the fuller recording, scaled to the step of the lighter one"
+    text = f"the evidence of {', '.join(helped)} comes from the fuller recording; a saving that only it shows is scaled"
     return judged, [Notice("evidence-from-fuller-recording", text)]
 
 
