@@ -98,9 +98,9 @@ def _gpu_side(run: Run, activity: Activity) -> tuple[int, int]:
     the host was late with the next kernel, a faster host would have hidden that communication.
     """
     windows = step_windows(run, activity.gpu)
-    if not len(windows[0]):
-        return 0, 0
     n, span = len(windows[0]), merge(windows)
+    if not len(span[0]):
+        return 0, 0
     waiting = subtract(activity.peer_wait, activity.compute)
     exposed = subtract(subtract(activity.communication, activity.compute), waiting)
     held_up = intersect(exposed, _pending(run, activity))

@@ -31,9 +31,10 @@ def detect(ctx: Context) -> Draft | None:
         raise NotApplicable("the launches of the optimizer were not recorded")
     phase = calls_in_ranges(run, PHASE)
     if not phase.any():
-        phase = _by_kernels(run, found)
-        if phase is None:
+        shown = _by_kernels(run, found)
+        if shown is None:
             raise NotApplicable("no range marks the optimizer step and no kernel is known to be one of an optimizer's")
+        phase = shown
     kernels = (found.call >= 0) & phase[np.maximum(found.call, 0)]
     launches = int(kernels.sum()) // max(found.steps, 1)
     gpu, host = found.per_step(found.gpu_ns, kernels), _host(run, side, phase, found.steps)
