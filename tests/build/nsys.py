@@ -240,7 +240,7 @@ class NsysExport:
             connection.executemany("INSERT INTO StringIds VALUES (?, ?)", [(i, text) for text, i in self.strings.items()])
             for table in self.rows if self.lazy else {**dict.fromkeys(_COLUMNS), **self.rows}:
                 columns = columns_of(table, self.generation)
-                declared = ", ".join(f'"{column}" {_affinity(column)} -- about it\n' for column in columns)
+                declared = ", ".join(f'"{column}" {_affinity(table, column)} -- about it\n' for column in columns)
                 name = (rename or {}).get(table, table)
                 connection.execute(f"CREATE TABLE {name} ({declared})")
                 marks = ", ".join("?" * len(columns))
@@ -250,5 +250,7 @@ class NsysExport:
         return path
 
 
-def _affinity(column: str) -> str:
+def _affinity(table: str, column: str) -> str:
+    if table == "GPU_METRICS":
+        return "INTEGER"
     return "TEXT" if column in _TEXT else "REAL" if column in _REAL else "INTEGER"

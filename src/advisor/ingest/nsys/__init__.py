@@ -56,6 +56,7 @@ def _read(source: Source, file: Path, form: str) -> Trace:
         refuse_unusable(export)
         describe(export)
         trace.tables = _tables(export)
+        trace.capture.shapes = trace.tables["host_ops"].has("shapes")
         gpus = Gpus(export)
         trace.tables["hardware_metrics"] = hardware_metrics(export, gpus.ordinals())
         trace.devices = gpus.used([trace.tables[name] for name in ("kernels", "copies", "graph_executions")])

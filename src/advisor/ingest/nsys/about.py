@@ -76,7 +76,6 @@ def _capture(export: Export, options: dict[str, list[str]]) -> Capture:
     return Capture(
         tool="nsys",
         stacks=True if has("CUDA_CALLCHAINS") else None,
-        shapes=False,
         memory=True if has("CUDA_GPU_MEMORY_USAGE_EVENTS") else ("true" in memory if memory else None),
         cuda=flag(bool(has("CUPTI_ACTIVITY_KIND_KERNEL") or has("CUPTI_ACTIVITY_KIND_RUNTIME")), {"cuda"}, "COLLECT_CUDA_TRACE"),
         nvtx=flag(bool(has("NVTX_EVENTS")), {"nvtxevents", "nvtx"}, "COLLECT_NVTX_TRACE"),

@@ -9,6 +9,7 @@ from advisor.ingest.nsys.export import PLACE, Export, place, process
 from advisor.model import CopyKind, MemoryKind, MemorySource, Table
 from advisor.model.tables import Array
 
+_NAMES = ("demangledName", "mangledName", "shortName")  # the first that is known is taken
 _UNNAMED = "(kernel without a recorded name)"
 _FREED = 1  # memoryOperationType of a release; 0 is an allocation
 
@@ -21,7 +22,7 @@ def kernels(export: Export) -> Table:
         {
             **PLACE,
             **shape,
-            "demangledName": "id",
+            **dict.fromkeys(_NAMES, "id"),
             "staticSharedMemory": "int32",
             "dynamicSharedMemory": "int32",
             "graphNodeId": "id",
@@ -36,7 +37,7 @@ def kernels(export: Export) -> Table:
         "kernels",
         {
             **columns,
-            "name": _kernel_names(export, found["demangledName"]),
+            "name": _kernel_names(export, found),
             "graph_node": found["graphNodeId"],
             "grid_x": found["gridX"],
             "grid_y": found["gridY"],
@@ -50,15 +51,14 @@ def kernels(export: Export) -> Table:
     ).ordered()
 
 
-def _kernel_names(export: Export, demangled: Array) -> Array:
-    codes = export.names(demangled)
-    if (codes < 0).any() and len(codes):
-        for column in ("mangledName", "shortName"):
-            others = export.read("CUPTI_ACTIVITY_KIND_KERNEL", {column: "id"})
-            if others is not None and len(others[column]) == len(codes):
-                codes = np.where(codes < 0, export.names(others[column]), codes)
-        codes = np.where(codes < 0, export.trace.strings.code(_UNNAMED), codes)
-    return codes
+def _kernel_names(export: Export, found: dict[str, Array]) -> Array:
+    codes = np.full(len(found["start"]), -1, np.int32)
+    for column in _NAMES:
+        lacking = codes < 0
+        if not lacking.any():
+            return codes
+        codes[lacking] = export.names(found[column][lacking])
+    return np.where(codes < 0, np.int32(export.trace.strings.code(_UNNAMED)), codes)
 
 
 def copies(export: Export) -> Table:
