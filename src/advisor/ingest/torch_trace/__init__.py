@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -88,12 +89,39 @@ def _fill(trace: Trace, values: dict[str, Any], merged: assemble.Merged) -> None
 
 
 def _tell(trace: Trace, merged: assemble.Merged, source: Source) -> None:
-    if source.damage or merged.tail is None or not merged.tail.complete:
-        trace.notice("input-cut-short", f"{source.damage or 'the text ends early'}; the complete events before it were read")
-    dropped = +merged.dropped
-    if dropped:
-        parts = ", ".join(f"{n:,} {reason}" for reason, n in dropped.most_common())
-        trace.notice("events-dropped", f"{dropped.total():,} events were left out: {parts}")
+    """Notices for all that was lost, repaired or is missing."""
+    tail = merged.tail
+    if source.damage or tail is None or not tail.complete:
+        trace.notice("input-cut-short", f"{source.damage or 'the text ends early'}; the complete events before that were read")
+    if tail is not None and tail.more:
+        trace.notice("text-after-end", "another text follows the trace in the same file; it was left out")
+    if dropped := +merged.dropped:
+        trace.notice("events-dropped", f"{_plural(dropped.total(), 'event')} left out: {_listing(dropped)}")
+    if merged.repaired:
+        trace.notice("events-repaired", f"{_plural(merged.repaired, 'event')} read although not quite JSON")
+    if merged.others:
+        trace.notice(
+            "other-categories", f"{_plural(merged.others.total(), 'event')} of other kinds left out: {_listing(merged.others)}"
+        )
+    if merged.left_out:
+        trace.notice(
+            "texts-left-out", f"{_plural(merged.left_out, 'long argument')} (shapes, inputs, stacks) left out to save memory"
+        )
+    rows, alone = assemble.without_launch(trace.table("kernels"), trace.table("copies"), trace.table("runtime_calls"))
+    if alone:
+        trace.notice(
+            "gpu-rows-without-launch",
+            f"{alone:,} of {_plural(rows, 'GPU row')} without a recorded launch: host records lost or cut",
+        )
+
+
+def _plural(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _listing(counts: Counter[str]) -> str:
+    first = [f"{n:,} {what[:40]}" for what, n in counts.most_common(4)]
+    return ", ".join(first) + (", ..." if len(counts) > 4 else "")
 
 
 __all__ = ["claims", "read", "refusal"]

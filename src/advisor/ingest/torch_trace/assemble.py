@@ -188,6 +188,14 @@ def forward_backward(tables: dict[str, Columns]) -> None:
     }
 
 
+def without_launch(kernels: Table, copies: Table, calls: Table) -> tuple[int, int]:
+    """GPU rows, and how many of them no call launched, by correlation. A trace without any call says nothing about that."""
+    correlations = np.concatenate([kernels["correlation"], copies["correlation"]])
+    if not len(calls):
+        return len(correlations), 0
+    return len(correlations), int(np.count_nonzero(find(calls["correlation"], correlations) < 0))
+
+
 def to_table(name: str, columns: Columns) -> Table:
     """An ordered table. Takes the columns one by one, so that they are in memory twice only one at a time."""
     spec = TABLES[name]

@@ -242,7 +242,7 @@ class Builder:
         into.put("graph_node", [a.graph_node for a in args])
         for column, values in (("grid", [a.grid for a in args]), ("block", [a.block for a in args])):
             for axis, letter in enumerate("xyz"):
-                into.put(f"{column}_{letter}", [v[axis] if v is not None and len(v) > axis else -1 for v in values])
+                into.put(f"{column}_{letter}", [v[axis] if type(v) is list and len(v) > axis else -1 for v in values])
         into.put("registers", [a.registers for a in args])
         into.put("shared_memory", [a.shared_memory for a in args])
         into.put("occupancy", [a.occupancy if a.occupancy == a.occupancy else a.occupancy_old for a in args])
@@ -289,7 +289,7 @@ class Builder:
             ("inputs", texts, [a.inputs for a in args]),
             ("stack", stacks, [a.stack for a in args]),
         ):
-            if raws.count(NO_TEXT) < len(raws):
+            if any(raw is not NO_TEXT for raw in raws):
                 into.put(column, [known[bytes(raw)] for raw in raws])
         if any(a.collective for a in args):
             self._collectives(rows, start, correlation=False)

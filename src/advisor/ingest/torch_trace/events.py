@@ -27,20 +27,20 @@ class Args(Struct, gc=False):
     """The arguments that become columns, in about the order in which files hold them. -1 and empty: not there."""
 
     external: Id = _named("External id")
-    record: int = _named("Record function id")  # unused; naming it is cheaper than searching all names for it
-    sequence: int = _named("Sequence number")
-    forward_thread: int = _named("Fwd thread id")
+    record: Id = _named("Record function id")  # unused; naming it is cheaper than searching all names for it
+    sequence: Id = _named("Sequence number")
+    forward_thread: Id = _named("Fwd thread id")
     inputs: Raw = _named("Concrete Inputs", NO_TEXT)
     types: Raw = _named("Input type", NO_TEXT)
     strides: Raw = _named("Input Strides", NO_TEXT)
     shapes: Raw = _named("Input Dims", NO_TEXT)
     stack: Raw = _named("Call stack", NO_TEXT)
-    parent: int | None = _named("Python parent id")
-    frame: int | None = _named("Python id")
-    module: int | None = _named("Python module id")
-    index: int = _named("Ev Idx")  # unused, as `record`
-    cbid: int = -1  # unused, as `record`
-    queued: int = -1  # unused, as `record`
+    parent: Id = _named("Python parent id")
+    frame: Id = _named("Python id")
+    module: Id = _named("Python module id")
+    index: Id = _named("Ev Idx")  # unused, as `record`
+    cbid: Id = -1  # unused, as `record`
+    queued: Id = -1  # unused, as `record`
     device: Id = -1
     context: Id = -1
     stream: Id = -1
@@ -48,10 +48,10 @@ class Args(Struct, gc=False):
     external_old: Id = _named("external id")
     registers: Id = _named("registers per thread")
     shared_memory: Id = _named("shared memory")
-    grid: list[int] | None = None
-    block: list[int] | None = None
-    occupancy: float = _named("est. achieved occupancy %", float("nan"))
-    occupancy_old: float = _named("theoretical occupancy %", float("nan"))
+    grid: list[int] | str | None = None
+    block: list[int] | str | None = None
+    occupancy: Id = _named("est. achieved occupancy %", float("nan"))
+    occupancy_old: Id = _named("theoretical occupancy %", float("nan"))
     bytes: Id = -1
     size: Id = -1
     graph_node: Id = _named("graph node id")
@@ -73,12 +73,12 @@ class Args(Struct, gc=False):
 class MemoryArgs(Struct, gc=False):
     """Arguments of a `[memory]` instant."""
 
-    reserved: int | None = _named("Total Reserved")
-    allocated: int | None = _named("Total Allocated")
-    bytes: int | None = _named("Bytes", None)
-    device: int | None = _named("Device Id")
-    device_type: int | None = _named("Device Type", 0)
-    address: int | None = _named("Addr")
+    reserved: Id = _named("Total Reserved")
+    allocated: Id = _named("Total Allocated")
+    bytes: Id = _named("Bytes", None)
+    device: Id = _named("Device Id")
+    device_type: Id = _named("Device Type", 0)
+    address: Id = _named("Addr")
 
 
 def _phases(time: Any, no_time: Any, suffix: str) -> dict[str, type[Struct]]:
@@ -110,8 +110,7 @@ def _phases(time: Any, no_time: Any, suffix: str) -> dict[str, type[Struct]]:
     return found
 
 
-Number = int | float | str | None
-PHASES = _phases(Number, None, "number")
+PHASES = _phases(Id, None, "number")
 PHASES_EXACT = _phases(Raw, NO_TEXT, "text")
 
 
@@ -124,6 +123,7 @@ def _decoders(phases: dict[str, type[Struct]]) -> tuple[msgspec.json.Decoder[Any
 ONE, MANY = _decoders(PHASES)
 ONE_EXACT, MANY_EXACT = _decoders(PHASES_EXACT)
 ANY = msgspec.json.Decoder()
+ANY_EXACT = msgspec.json.Decoder(float_hook=str)
 
 
 def as_int(value: Any) -> int | None:
@@ -150,10 +150,6 @@ def _as_id(value: Any) -> Any:
     return value if isinstance(value, int | str | float) and not isinstance(value, bool) else None
 
 
-def _as_float(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
 def _as_ints(value: Any) -> list[int] | None:
     return [as_int(v) or 0 for v in value] if isinstance(value, list) else None
 
@@ -171,17 +167,19 @@ def _as_memory_args(value: Any) -> MemoryArgs:
 
 
 _CONVERTERS: dict[Any, Any] = {
-    int: as_int,
-    int | None: as_int,
     str: _as_text,
     str | None: _as_text,
     Id: _as_id,
-    float: _as_float,
-    list[int] | None: _as_ints,
+    list[int] | str | None: _as_ints,
     Raw: _as_raw,
     Args: _as_args,
     MemoryArgs: _as_memory_args,
 }
+
+
+@functools.cache
+def _fields(kind: type[Struct]) -> tuple[tuple[str, str, Any], ...]:
+    return tuple((f.encode_name, f.name, _CONVERTERS[f.type]) for f in msgspec.structs.fields(kind))
 
 
 def lenient(kind: type[Struct], value: Any) -> Any:
@@ -189,11 +187,9 @@ def lenient(kind: type[Struct], value: Any) -> Any:
     if not isinstance(value, dict):
         return kind()
     given = {}
-    for f in msgspec.structs.fields(kind):
-        if f.encode_name in value:
-            converted = _CONVERTERS[f.type](value[f.encode_name])
-            if converted is not None:
-                given[f.name] = converted
+    for key, name, convert in _fields(kind):
+        if key in value and (converted := convert(value[key])) is not None:
+            given[name] = converted
     return kind(**given)
 
 

@@ -13,7 +13,7 @@ _CACHE_SIZE = 1 << 17  # raw texts remembered; a text beyond that only costs a s
 _TEXT_BUDGET = 48 << 20  # bytes of distinct argument text kept
 _TEXT_MOST = 1 << 15  # bytes of one argument text
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_HOME = re.compile(r"(?:^|(?<=;))(?:/home|/Users|/root|[A-Za-z]:\\Users)(?:[/\\][^/\\;(]+)?[/\\]")
+_HOME = re.compile(r"(?:^|(?<=;))(?:/root|(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\;(]+)[/\\]")
 _VERSION = re.compile(r"(?:_v\d+)?(?:_pt[sd][sz])?$")
 
 

@@ -8,7 +8,7 @@ import struct
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from itertools import count as itertools_count
@@ -58,9 +58,9 @@ def read_together(text: EventText, source: Source, processes: int) -> Iterator[l
     children: list[_Child] = []
     tickets, count = _tickets()
     try:
-        for _ in range(processes - 1):
-            file = os.memfd_create("columns")
-            children.append(_Child(_fork(source, tickets, file), file))
+        with suppress(OSError):  # then fewer take part
+            for _ in range(processes - 1):
+                children.append(_Child(_fork(source, tickets, file := os.memfd_create("columns")), file))
         share = read_units(text, chain(_units(tickets), itertools_count(count)))
         if sum(child.wait() for child in children):
             raise NeedsOneProcess

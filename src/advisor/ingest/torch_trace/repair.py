@@ -15,12 +15,14 @@ from advisor.ingest.torch_trace import events
 # Between two events. In valid JSON it cannot match inside a string: the quote would end the string, and what follows a
 # string's end is punctuation or white space, never a word. It can match inside an event only between objects of a list.
 BETWEEN = re.compile(rb'\}\s*,\s*\{\s*"\w')
-_ARRAY_END = re.compile(rb'\}\s*\]\s*(?:\}|,\s*"\w|$)')
+_END = re.compile(rb'\]\s*(?:\}|,\s*"|$)')  # of the event array: the object ends or has another member, or the text ends
+_LAST_EVENT = re.compile(rb"\}\s*" + _END.pattern)
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\]]', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _QUOTE = re.compile(r'(?<!\\)"')
-_LONG_SCANS = 1 << 25  # bytes looked through beyond the next event, in all, to find where a damaged one ends
+_LONG_SCAN = 1 << 16  # bytes behind a boundary looked through to find where an event ends
+_LONG_SCANS = 1 << 25  # bytes looked through for that in a whole text: damage must not make reading slow
 
 
 @dataclass
@@ -32,21 +34,22 @@ class Careful:
     array_end: int | None = None
 
 
-def object_end(text: bytes, start: int, limit: int) -> int | None:
-    """Position behind the object or array that begins at `start`; None if it does not end before `limit`."""
+def object_end(text: bytes, start: int, limit: int) -> tuple[int | None, bool]:
+    """Position behind the object or array that begins at `start`, None if it does not end before `limit`; and whether
+    `limit` lies in a string then."""
     depth = 0
     for token in _TOKEN.finditer(text, start, limit):
         first = text[token.start()]
         if first == 0x22:
             if not token.group(1):
-                return None
+                return None, True
         elif first in b"{[":
             depth += 1
         else:
             depth -= 1
             if depth <= 0:
-                return token.end()
-    return None
+                return token.end(), False
+    return None, False
 
 
 class Reader:
@@ -68,7 +71,7 @@ class Reader:
         except (msgspec.DecodeError, RecursionError, ValueError):
             return None
         try:
-            rows = events.ANY.decode(whole)
+            rows = (events.ANY_EXACT if self.exact else events.ANY).decode(whole)
         except (msgspec.DecodeError, RecursionError, ValueError):
             return None
         return self._lenient(rows)
@@ -81,7 +84,7 @@ class Reader:
             at = _skip_gap(text, at)
             if at >= len(text):
                 return Careful(found, len(text))
-            if text[at] == 0x5D:  # ]
+            if text[at] == 0x5D and _END.match(text, at):  # ]
                 return Careful(found, at, at)
             if text[at] != 0x7B:  # {
                 self.dropped["not an event"] += 1
@@ -94,53 +97,60 @@ class Reader:
                 found += rows
                 at = stop
                 continue
-            end = object_end(text, at, self._scan_limit(text, stop))
-            if end is None and between is None and not at_end:
+            end, unfinished = self._end(text, at, stop)
+            if end is None and not at_end and (unfinished or between is None):
                 return Careful(found, at)
             at = self._mend(text, at, stop, end, between is None, found)
+
+    def _end(self, text: bytes, at: int, stop: int) -> tuple[int | None, bool]:
+        """Where the event at `at` ends, if it does; and whether it is well-formed as far as the text goes."""
+        end, in_string = object_end(text, at, stop)
+        if end is not None or in_string:
+            return end, False
+        limit = min(len(text), stop + _LONG_SCAN)  # it may hold a list of objects, and the boundary was one between those
+        if limit - at > self._long_scans:
+            return None, False
+        self._long_scans -= limit - at
+        end, in_string = object_end(text, at, limit)
+        return end, end is None and not in_string and limit == len(text)
 
     def _mend(self, text: bytes, at: int, stop: int, end: int | None, last: bool, found: list[Any]) -> int:
         """Handle the event at `at` that no decoder took as it is; returns where to go on."""
         if end is not None:
-            row = self._one(text[at:end])
-            if row is not None:
-                found.append(row)
+            rows = self._one(text[at:end])
+            if rows is not None:
+                found += rows
                 return end
             if end <= stop:
                 self.dropped["malformed"] += 1
                 return end
         if last:
-            closing = _ARRAY_END.search(text, at)
+            closing = _LAST_EVENT.search(text, at)
             if closing is None:
                 self.dropped["cut off"] += 1
                 return len(text)
             stop = closing.start() + 1
-        row = self._one(text[at:stop])
-        if row is None:
+        rows = self._one(text[at:stop])
+        if rows is None:
             self.dropped["malformed"] += 1
         else:
-            found.append(row)
+            found += rows
         return stop
 
-    def _one(self, text: bytes) -> Any:
+    def _one(self, text: bytes) -> list[Any] | None:
+        """The event of a text, repaired if need be; None if that does not help."""
         rows = self.strict(text)
-        if rows is not None:
-            return rows[0] if len(rows) == 1 else None
-        value = repaired(text)
-        row = events.event(value, self.exact) if isinstance(value, dict) else None
-        if row is not None:
-            self.repaired += 1
-        return row
+        if rows is None and isinstance(value := repaired(text, self.exact), dict):
+            rows = self._lenient([value])
+            self.repaired += len(rows)
+        return rows
 
     def _lenient(self, rows: Any) -> list[Any]:
         found = [events.event(row, self.exact) for row in rows]
-        self.dropped["not an event"] += found.count(None)
-        return [row for row in found if row is not None]
-
-    def _scan_limit(self, text: bytes, stop: int) -> int:
-        more = min(len(text) - stop, 1 << 16, self._long_scans)
-        self._long_scans -= more
-        return stop + more
+        if lost := found.count(None):
+            self.dropped["not an event"] += lost
+            found = [row for row in found if row is not None]
+        return found
 
 
 def _skip_gap(text: bytes, at: int) -> int:
@@ -152,7 +162,7 @@ def _skip_gap(text: bytes, at: int) -> int:
 def _next_value(text: bytes, at: int) -> int:
     """Behind a value that is no object."""
     if text[at] == 0x5B:  # [
-        return object_end(text, at, len(text)) or len(text)
+        return object_end(text, at, len(text))[0] or len(text)
     if text[at] == 0x22:
         token = _TOKEN.match(text, at)
         return token.end() if token else at + 1
@@ -162,8 +172,8 @@ def _next_value(text: bytes, at: int) -> int:
     return at
 
 
-def repaired(raw: bytes) -> Any:
-    """The value of slightly broken JSON text, None if that does not help.
+def repaired(raw: bytes, exact: bool = False) -> Any:
+    """The value of slightly broken JSON text, None if that does not help. `exact`: decimals stay text.
 
     Mended: bytes that are no UTF-8, control characters, backslashes that escape nothing, NaN and Infinity, quotes inside
     strings that were not escaped.
@@ -172,7 +182,7 @@ def repaired(raw: bytes) -> Any:
     text = _ESCAPE.sub(lambda m: m.group() if m.group(1) else "\\\\", text)
     for attempt in (text, _QUOTE.sub(_inner_quote, text)):
         try:
-            value = json.loads(attempt)
+            value = json.loads(attempt, parse_float=str if exact else None)
         except (ValueError, RecursionError):
             continue
         return _encodable(value)

@@ -121,13 +121,14 @@ def _read_unit(text: EventText, unit: int, share: Share, reader: Reader) -> bool
 
 def _take(text: bytes, at_end: bool, reader: Reader, builder: Builder) -> Careful:
     while True:
-        before = reader.dropped.copy()
+        before = reader.dropped.copy(), reader.repaired
         rows = reader.strict(text)
         taken = Careful(rows, len(text)) if rows is not None else reader.careful(text, at_end)
         try:
             builder.add(taken.events, reader.exact)
         except NeedsText:
-            reader.exact, reader.dropped = True, before
+            reader.exact = True
+            reader.dropped, reader.repaired = before
             continue
         return taken
 
