@@ -157,6 +157,9 @@ def _inferred_steps(run: Run) -> Marks:
         if bounds is None:
             continue
         start = begin[bounds]
+        # Layers of one CUDA graph repeat too, but one launch is no sequence of steps.
+        if (np.diff(start) <= 0).any():
+            continue
         parts.append((start[:-1], start[1:], which))
     if not parts:
         return NONE
@@ -186,12 +189,17 @@ def _period_bounds(
             proposals.append(int(np.median(np.diff(at))))
         if len(proposals) >= 12:
             break
-    for period in sorted({p for p in proposals if p >= _SHORTEST and p * _LEAST_PERIODS <= len(names)}):
-        if float(np.mean(names[period:] == names[:-period])) < _LEAST_MATCH:
-            continue
-        gaps = np.concatenate(([0], np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)))
-        whole = len(names) // period * period
-        phase = int(np.median(gaps[:whole].reshape(-1, period), axis=0).argmax())
-        bounds = np.arange(phase, len(names), period)
-        return bounds if len(bounds) > _LEAST_PERIODS - 1 else None
-    return None
+    # The layers of a model repeat as well, but break off where the step does: the step's period fits best.
+    fits = [
+        (float(np.mean(names[period:] == names[:-period])), -period)
+        for period in {p for p in proposals if p >= _SHORTEST and p * _LEAST_PERIODS <= len(names)}
+    ]
+    fit, period = max(fits, default=(0.0, 0))
+    if fit < _LEAST_MATCH:
+        return None
+    period = -period
+    gaps = np.concatenate(([0], np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)))
+    whole = len(names) // period * period
+    phase = int(np.median(gaps[:whole].reshape(-1, period), axis=0).argmax())
+    bounds = np.arange(phase, len(names), period)
+    return bounds if len(bounds) >= _LEAST_PERIODS else None

@@ -90,6 +90,8 @@ def _sequence(run: Run) -> Sequence:
     launch = work.start[here].copy()
     linked = call[here] >= 0
     launch[linked] = calls["start"][call[here][linked]]
+    if found.source == "none":  # the one step begins with the first work, which was launched before
+        launch = np.maximum(launch, found.start[mine].min())
     at = np.searchsorted(found.start[mine], launch, side="right") - 1
     inside = (at >= 0) & (launch < found.end[mine][np.maximum(at, 0)])
     here, launch = here[inside], launch[inside]

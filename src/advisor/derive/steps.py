@@ -103,14 +103,13 @@ def _steps(run: Run) -> Steps:
 
 
 def _whole_window(run: Run) -> Marks:
-    """All of each process's GPU work, from its first launch, as one step."""
-    work, call, calls = gpu_work(run), links(run).call, run.table("runtime_calls")
-    begin = np.where(call >= 0, calls["start"][np.maximum(call, 0)] if len(calls) else 0, work.start)
+    """All of each process's GPU work as one step. Its launches, also those before, count as made inside."""
+    work = gpu_work(run)
     members = sorted({(int(r), int(p)) for r, p in zip(work.rank, work.process, strict=True)})
     mine = [(work.rank == r) & (work.process == p) for r, p in members]
     return Marks(
         "none",
-        np.array([int(np.minimum(begin, work.start)[m].min()) for m in mine], np.int64),
+        np.array([int(work.start[m].min()) for m in mine], np.int64),
         np.array([int(work.end[m].max()) for m in mine], np.int64),
         np.array([r for r, _ in members], np.int32),
         np.array([p for _, p in members], np.int64),
@@ -140,6 +139,8 @@ def _measure(run: Run, marks: Marks) -> Steps:
         first[1:] = ~same
         _close_open_ends(end, own_end, start, same)
     gpu_end = _gpu_ends(run, start, end, rank, process)
+    if marks.source == "none":
+        gpu_end = end.copy()
     incomplete = _incomplete(run, start, end, rank, process)
     period = np.full(n, -1, np.int64)
     if n > 1:

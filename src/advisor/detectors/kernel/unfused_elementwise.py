@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass
+from advisor.derive.phases import optimizer_calls
 from advisor.derive.sequence import Sequence, runs_of, sequence, source_lines
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
@@ -16,14 +17,26 @@ from advisor.rules.contract import Change, Context, Draft
 
 # A compiler merges these with their neighbours; a reduction or softmax can end a fused kernel. Norm kernels are fused already.
 FUSABLE = (KernelClass.ELEMENTWISE, KernelClass.COPY, KernelClass.REDUCTION)
-_FUNCTOR = re.compile(r"(\w+?)(?:_?[Kk]ernel(?:_impl|_cuda)?|Functor\w*|Ops?)\b(?=[<(: ,]|$)")
+# What the function inside an elementwise launcher does, in the forms that PyTorch's kernel names have.
+_INNER = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"CUDAFunctor(?:OnSelf|OnOther)?_(\w+)",
+        r"binary_internal::(\w+?)Functor",
+        r"(?:::|\b)launch_(\w+?)(?:_kernel)?\(",
+        r"(\w+?)_kernel(?:_impl|_cuda)\w*[(<]",
+        r"ReduceOp<.*?(\w+?)(?:_functor|Ops|NormOps)\b",
+        r"(?:::|\b)(?!AUnary|BUnary|Binary)(\w+?)Functor\b",
+        r"(\w+?)KernelImpl\(",
+    )
+)
 
 
 def detect(ctx: Context) -> Draft | None:
     found, pace = sequence(ctx.run), two_sided(ctx.run)
     if pace is None:
         return None
-    chain = runs_of(np.isin(found.kind, FUSABLE), found.stream)
+    chain = runs_of(np.isin(found.kind, FUSABLE) & ~_optimizer(ctx.run, found), found.stream)
     lengths = np.bincount(chain[chain >= 0]) if (chain >= 0).any() else np.empty(0, np.int64)
     chained = (chain >= 0) & (lengths[np.maximum(chain, 0)] >= ctx.threshold("min_chain")) if len(lengths) else chain >= 0
     if not chained.any():
@@ -51,6 +64,14 @@ def detect(ctx: Context) -> Draft | None:
     )
 
 
+def _optimizer(run: Run, found: Sequence) -> Array:
+    """Kernels of the optimizer step: a compiler of the model does not see them, and unfused-optimizer judges them."""
+    calls = optimizer_calls(run)
+    if calls is None:
+        return np.zeros(len(found), bool)
+    return np.asarray((found.call >= 0) & calls[np.maximum(found.call, 0)], bool)
+
+
 def _longest(found: Sequence, chain: Array, chains: int) -> Array:
     """One kernel a chain stays: the longest, since a fused kernel moves at least the data of its largest member."""
     rows = np.flatnonzero(chain >= 0)
@@ -64,15 +85,12 @@ def _longest(found: Sequence, chain: Array, chains: int) -> Array:
 
 def _short(name: str) -> str:
     """'add' out of 'void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ...>'."""
-    inner = re.search(r"CUDAFunctor(?:OnSelf|OnOther)?_(\w+)", name)
-    if inner:
-        return inner[1]
-    words = [
-        w
-        for w in _FUNCTOR.findall(name)
-        if w.lower() not in ("vectorized_elementwise", "unrolled_elementwise", "elementwise", "gpu")
-    ]
-    return words[-1] if words else name[:40]
+    for pattern in _INNER:
+        inner = pattern.search(name)
+        if inner:
+            return inner[1]
+    base = re.sub(r"\([^()]*\)|<.*", "", name.removeprefix("void ")).rstrip(":( ")
+    return (base.rsplit("::", 1)[-1] or name)[:32]
 
 
 def _longest_chains(run: Run, found: Sequence, chain: Array, chained: Array) -> Evidence:
