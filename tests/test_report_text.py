@@ -9,7 +9,7 @@ import pytest
 from advisor.model import Breakdown, Finding, RuleOutcome, Saving
 from advisor.report import text as t
 from advisor.report.summary import parts, run_facts, unjudged, verdict
-from build.reports import healthy, samples_only, starved_loader, two_ranks
+from build.reports import healthy, part, samples_only, starved_loader, two_ranks
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,24 @@ def test_verdict_does_not_boast_of_a_little() -> None:
     report = starved_loader()
     report.findings = [Finding("r", "f", "A little", "low", "high", saving=Saving(0, 600_000, 900_000, "replay"))]
     report.combined = report.findings[0].saving
-    assert verdict(report).startswith("There is little to gain: 1 % of each step (0 to 1.6 %)")
+    report.breakdown = healthy().breakdown
+    assert verdict(report) == "There is little to gain: at most 1.6 % of each step. Best lead: a little."
+
+
+def test_an_idle_gpu_is_never_called_healthy() -> None:
+    report = healthy()
+    report.breakdown = [part(16.52, 0.5, launch=4, python=9)]
+    idle = "yet the GPU is idle for 97 % of each recorded step, the largest part: Python between launches."
+    assert verdict(report).startswith(f"No rule names a fix, {idle}")
+    report.findings = [Finding("r", "f", "FP32 products", "info", "medium", saving=Saving(0, 0, 2_000_000, "bound"))]
+    report.combined = report.findings[0].saving
+    assert verdict(report).startswith(
+        f"What the rules found gains little, at most 12 % of each step, {idle} Best lead: FP32 products."
+    )
+
+
+def test_no_saving_expected() -> None:
+    assert t.saving_long(Saving(0, 0, 2_000_000, "bound"), 16_520_000) == "nothing by itself, at most 2 ms a step (12 %)"
 
 
 def test_run_facts() -> None:
@@ -211,7 +228,7 @@ def test_unjudged_rules_are_grouped() -> None:
 def test_saving_text() -> None:
     saving = Saving(3_100_000, 4_600_000, 5_900_000, "replay")
     assert t.saving_long(saving, 16_520_000) == "4.6 ms a step, 28 % (3.1 to 5.9 ms, 19 to 36 %)"
-    assert t.saving_short(saving, 16_520_000) == "4.6 ms, 28 %"
+    assert t.saving_short(saving, 16_520_000) == "4.6 ms, 28 % (19 to 36 %)"
     assert t.saving_short(None, 16_520_000) == "no promise"
     assert t.saving_long(saving, None) == "4.6 ms a step (3.1 to 5.9 ms)"
     assert (

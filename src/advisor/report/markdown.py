@@ -102,11 +102,8 @@ def _overview(findings: list[Finding], step_ns: int | None) -> Iterator[str]:
     rows = []
     for number, finding in enumerate(findings[:_IN_TABLE], 1):
         title = escape(t.shorten(t.clean(finding.title), _TITLE))
-        saving = t.saving_short(finding.saving, step_ns)
-        if finding.saving and step_ns:
-            shares = finding.saving.to_dict(step_ns)
-            saving += f" ({t.percent_range(shares['low_frac'], shares['high_frac'])})"
-        rows.append([str(number), title, saving.replace("<", "\\<"), finding.severity, finding.confidence])
+        saving = t.saving_short(finding.saving, step_ns).replace("<", "\\<")
+        rows.append([str(number), title, saving, finding.severity, finding.confidence])
     yield table(["#", "Finding", "Saving per step", "Severity", "Confidence"], rows, right=[0])
     if len(findings) > _IN_TABLE:
         yield f"and {t.count(len(findings) - _IN_TABLE, 'more finding')}."

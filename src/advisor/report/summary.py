@@ -9,6 +9,9 @@ from typing import Any
 from advisor.model import Breakdown, Finding, Report, RuleOutcome
 from advisor.report import text as t
 
+LITTLE = 0.03  # expected share of the step below which a report speaks of little to gain
+WORTH = 0.01  # high share from which on a finding is worth a look
+IDLE = 0.2  # share of idle time from which on a run without findings is not called healthy
 _FILES_LISTED = 4
 _CAPTURE_WORDS = {"stacks": "call stacks", "shapes": "input shapes", "memory": "memory events"}
 
@@ -16,24 +19,60 @@ _CAPTURE_WORDS = {"stacks": "call stacks", "shapes": "input shapes", "memory": "
 def verdict(report: Report) -> str:
     """One sentence, or two: how much of a step could be saved and by what, or that nothing is worth it."""
     main, also = t.sections(report)
-    worth = report.combined or (main[0].saving if main else None)
-    share = worth.to_dict(report.step_ns or 0) if worth else None
-    if main and worth and share and share["expected_frac"] is not None:
-        step = report.step_ns or 0
-        change = f"{t.duration(step, 3)} → {t.duration(max(step - worth.expected_ns, 0), 3)}"
-        spread = t.percent_range(share["low_frac"], share["high_frac"])
-        sentence = f"{t.percent(share['expected_frac'])} of each step could be saved ({spread}): {change}."
-        if share["expected_frac"] < 0.03:
-            sentence = f"There is little to gain: {t.percent(share['expected_frac'])} of each step ({spread}), {change}."
-        sentence += f" {'Biggest' if len(main) > 1 else 'Cause'}: {_lower_first(main[0])}."
-    elif not report.step_ns:
+    promising = main or [finding for finding in also if finding.saving is not None]
+    if not report.step_ns:
         sentence = "There is no step in this input, so no saving can be stated"
         sentence += f"; {t.count(len(also), 'thing')} stood out." if also else "; nothing stood out."
+    elif promising:
+        sentence = _promise(report, promising, report.step_ns)
     else:
-        sentence = f"Nothing worth fixing was found{_busy_words(report)}."
+        sentence = _nothing(report)
         if also:
-            sentence += f" {t.count(len(also), 'weaker hint')} below."
+            sentence += f" {t.count(len(also), 'hint')} below."
     return sentence + _coverage(report, bool(main)) + _dangers(also)
+
+
+def _promise(report: Report, promising: list[Finding], step_ns: int) -> str:
+    """What all findings together save, and the first of them."""
+    saving = report.combined or promising[0].saving
+    assert saving is not None
+    shares = saving.to_dict(step_ns)
+    if shares["expected_frac"] < LITTLE:
+        best = "Best lead" if shares["high_frac"] >= WORTH else "Largest"
+        sentence = f"There is little to gain: at most {t.percent(shares['high_frac'])} of each step."
+        if idle := _idle(report):
+            sentence = f"What the rules found gains little, at most {t.percent(shares['high_frac'])} of each step, yet {idle}."
+        return f"{sentence} {best}: {_lower_first(promising[0])}."
+    spread = t.percent_range(shares["low_frac"], shares["high_frac"])
+    change = f"{t.duration(step_ns, 3)} → {t.duration(max(step_ns - saving.expected_ns, 0), 3)}"
+    biggest = "Biggest" if len(promising) > 1 else "Cause"
+    return (
+        f"{t.percent(shares['expected_frac'])} of each step could be saved ({spread}): {change}. "
+        f"{biggest}: {_lower_first(promising[0])}."
+    )
+
+
+def _nothing(report: Report) -> str:
+    """Without a finding: healthy if the GPU is at work, else nobody knows."""
+    if idle := _idle(report):
+        return f"No rule names a fix, yet {idle}."
+    whole = sum(max(part.step_ns, 0) for part in report.breakdown)
+    if whole <= 0:
+        return "Nothing worth fixing was found."
+    computing = sum(part.compute_ns for part in report.breakdown) / whole
+    return f"Nothing worth fixing was found: the GPU computes for {t.percent(computing)} of each step."
+
+
+def _idle(report: Report) -> str:
+    """'the GPU is idle for 60 % of each recorded step, ...' where that is much, else nothing."""
+    whole = sum(max(part.step_ns, 0) for part in report.breakdown)
+    causes = Counter[str]()
+    for part in report.breakdown:
+        causes.update({name: ns for name, ns in parts(part).items() if name in t.IDLE_CAUSES})
+    if whole <= 0 or causes.total() < IDLE * whole:
+        return ""
+    cause = t.IDLE_CAUSES[causes.most_common(1)[0][0]]
+    return f"the GPU is idle for {t.percent(causes.total() / whole)} of each recorded step, the largest part: {cause}"
 
 
 def _lower_first(finding: Finding) -> str:
@@ -41,13 +80,6 @@ def _lower_first(finding: Finding) -> str:
     title = t.clean(finding.title).rstrip(".")
     first = title.split(" ", 1)[0]
     return title[0].lower() + title[1:] if first.isalpha() and first[1:].islower() else title
-
-
-def _busy_words(report: Report) -> str:
-    whole = sum(part.step_ns for part in report.breakdown)
-    if not report.breakdown or whole <= 0:
-        return ""
-    return f": the GPU computes for {t.percent(sum(part.compute_ns for part in report.breakdown) / whole)} of each step"
 
 
 def _coverage(report: Report, promised: bool) -> str:
@@ -93,7 +125,7 @@ def run_facts(report: Report, full: bool = False) -> list[tuple[str, list[str]]]
     """Label and lines of what was read: files, GPUs, ranks, steps, and what the recording lacks."""
     run = report.run
     facts = [
-        ("files", _files(_list(run, "sources"), full)),
+        ("files", _files(_distinct(_list(run, "sources")), full)),
         ("GPU", _devices(_list(run, "devices"))),
         ("ranks", _ranks(_list(run, "ranks"), run.get("world_size"))),
         ("steps", _steps(run, report.step_ns)),
@@ -107,6 +139,11 @@ def run_facts(report: Report, full: bool = False) -> list[tuple[str, list[str]]]
 def _list(run: Mapping[str, Any], key: str) -> list[Any]:
     value = run.get(key)
     return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _distinct(sources: list[Any]) -> list[dict[str, Any]]:
+    """A file that serves two recordings is named once."""
+    return list({str(source.get("path")): source for source in sources if isinstance(source, Mapping)}.values())  # type: ignore
 
 
 def _files(sources: list[dict[str, Any]], full: bool) -> list[str]:
@@ -131,7 +168,8 @@ def _first_last(names: list[str]) -> str:
 
 
 def _devices(devices: list[dict[str, Any]]) -> list[str]:
-    kinds = Counter(_device(device) for device in devices)
+    named = {device.get("index") for device in devices if device.get("name")}
+    kinds = Counter(_device(device) for device in devices if device.get("name") or device.get("index") not in named)
     return [f"{number} x {kind}" for kind, number in kinds.items()]
 
 

@@ -231,9 +231,13 @@ def file_name(path: str) -> str:
 
 
 def sections(report: Report) -> tuple[list[Finding], list[Finding]]:
-    """Findings that promise something with evidence, and those that stand apart: inferred from partial data, or no promise."""
-    main = [finding for finding in report.findings if finding.saving is not None and finding.confidence != "low"]
-    return main, [finding for finding in report.findings if finding.saving is None or finding.confidence == "low"]
+    """Findings that promise a saving worth an action on direct evidence, and those that stand apart as hints."""
+    main = [finding for finding in report.findings if _promises(finding)]
+    return main, [finding for finding in report.findings if not _promises(finding)]
+
+
+def _promises(finding: Finding) -> bool:
+    return finding.saving is not None and finding.confidence != "low" and finding.severity != "info"
 
 
 def confidence(finding: Finding) -> str:
@@ -248,17 +252,24 @@ def fix_kind(fix: Fix) -> str:
 
 
 def saving_short(saving: Saving | None, step_ns: int | None) -> str:
-    """'4.6 ms, 28 %' or 'no promise'."""
+    """'4.6 ms, 28 % (19 to 36 %)' or 'no promise'."""
     if saving is None:
         return "no promise"
-    share = saving.to_dict(step_ns or 0)["expected_frac"]
-    return duration(saving.expected_ns) if share is None else f"{duration(saving.expected_ns)}, {percent(share)}"
+    shares = saving.to_dict(step_ns or 0)
+    if shares["expected_frac"] is None:
+        return duration(saving.expected_ns)
+    spread = percent_range(shares["low_frac"], shares["high_frac"])
+    return f"{duration(saving.expected_ns)}, {percent(shares['expected_frac'])} ({spread})"
 
 
 def saving_long(saving: Saving, step_ns: int | None) -> str:
-    """'4.6 ms a step, 28 % (3.1 to 5.9 ms, 19 to 36 %)'."""
+    """'4.6 ms a step, 28 % (3.1 to 5.9 ms, 19 to 36 %)', or 'nothing by itself, at most 394 µs a step (11 %)'."""
     shares = saving.to_dict(step_ns or 0)
     known = shares["expected_frac"] is not None
+    if saving.expected_ns == 0:
+        return f"nothing by itself, at most {duration(saving.high_ns)} a step" + (
+            f" ({percent(shares['high_frac'])})" if known else ""
+        )
     text = f"{duration(saving.expected_ns)} a step" + (f", {percent(shares['expected_frac'])}" if known else "")
     if saving.low_ns == saving.high_ns:
         return text
