@@ -16,7 +16,7 @@ from advisor.ingest.nsys.gpu import copies, graph_executions, kernels, memory_ev
 from advisor.ingest.nsys.host import overheads, runtime_calls
 from advisor.ingest.nsys.metrics import hardware_metrics
 from advisor.ingest.nsys.nvtx import operators, ranges
-from advisor.ingest.nsys.refusal import refuse_unusable
+from advisor.ingest.nsys.refusal import refuse_empty, refuse_unusable
 from advisor.ingest.nsys.waits import waits
 from advisor.ingest.source import Source
 from advisor.model import Table, Trace
@@ -59,6 +59,7 @@ def _read(source: Source, file: Path, form: str) -> Trace:
         trace.capture.shapes = trace.tables["host_ops"].has("shapes")
         gpus = Gpus(export)
         trace.tables["hardware_metrics"] = hardware_metrics(export, gpus.ordinals())
+        refuse_empty(export)
         trace.devices = gpus.used([trace.tables[name] for name in ("kernels", "copies", "graph_executions")])
         _set_ranks(trace, mpi_ranks(export))
         judge(export)
@@ -101,9 +102,8 @@ def _set_ranks(trace: Trace, ranks: dict[int, int]) -> None:
         trace.rank = None
         for name, table in trace.tables.items():
             if len(table) and "process" in table.column_names:
-                rank = np.full(len(table), -1, np.int32)
-                for process, number in ranks.items():
-                    rank[table["process"] == process] = number
+                processes, position = distinct(table["process"])
+                rank = np.array([ranks.get(process, -1) for process in processes.tolist()], np.int32)[position]
                 trace.tables[name] = table.replace(rank=rank)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.ingest.nsys.export import Export, distinct
+from advisor.ingest.nsys.export import Export, grouped
 from advisor.model import Device, Table
 
 _MIB_BELOW = 1 << 24  # a memory size below this is given in MiB: no GPU has less than 16 MiB
@@ -67,9 +67,7 @@ class Gpus:
         """One device a (process, ordinal) that has rows in `tables`; where none has, every GPU of the machine."""
         pairs: set[tuple[int, int]] = set()
         for table in tables:
-            for process in distinct(table["process"])[0].tolist():
-                devices = distinct(table["device"][table["process"] == process])[0]
-                pairs |= {(process, device) for device in devices.tolist() if device >= 0}
+            pairs |= {(process, device) for process, device in grouped(table["process"], table["device"])[0] if device >= 0}
         if not pairs:
             return self._idle()
         several = len({process for process, _ in pairs}) > 1

@@ -87,6 +87,19 @@ def distinct(ids: Array) -> tuple[Array, Array]:
     return values + low, position[shifted]
 
 
+def grouped(*columns: Array) -> tuple[list[tuple[int, ...]], Array]:
+    """Distinct combinations of the values of some columns and, for each row, the position of its own among them."""
+    group = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, position = distinct(column)
+        if len(values) > 1:
+            group = distinct(group * len(values) + position)[1].astype(np.int64)
+    rows = np.arange(len(group))[::-1]
+    first = np.zeros(int(group.max()) + 1 if len(group) else 0, np.int64)
+    first[group[::-1]] = rows
+    return list(zip(*(column[first].tolist() for column in columns), strict=True)), group
+
+
 def process(global_id: Array) -> Array:
     """Process id of globalPid or globalTid (hwId << 56 | vmId << 48 | pid << 24 | tid), -1 where there is none."""
     return np.where(global_id == NULL, -1, (global_id >> 24) & 0xFFFFFF)

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from advisor.ingest.nsys.database import NULL
-from advisor.ingest.nsys.export import Export
+from advisor.ingest.nsys.export import Export, grouped
 from advisor.model import Strings, Table
 
 _GPU_ID = 0xFF  # the last byte of typeId is the profiler's number of the GPU
@@ -17,21 +17,21 @@ def hardware_metrics(export: Export, ordinals: dict[int, int]) -> Table:
     found = export.read("GPU_METRICS", {"timestamp": "int64", "typeId": "int64", "metricId": "int64", "value": "real"})
     if found is None:
         return _generic(export, ordinals)
-    names = {
+    names: dict[tuple[int, ...], int] = {
         (kind, metric): export.trace.strings.code(name)
         for kind, metric, name in export.database.rows("TARGET_INFO_GPU_METRICS", ["typeId", "metricId", "metricName"])
         if isinstance(kind, int) and isinstance(metric, int) and isinstance(name, str)
     }
     good = (found["timestamp"] != NULL) & ~np.isnan(found["value"])
-    codes = np.full(len(good), -1, np.int32)
-    device = np.full(len(good), -1, np.int32)
-    for kind in np.unique(found["typeId"]).tolist():
-        of_kind = found["typeId"] == kind
-        device[of_kind] = ordinals.get(kind & _GPU_ID, kind & _GPU_ID)
-        for metric in np.unique(found["metricId"][of_kind]).tolist():
-            codes[of_kind & (found["metricId"] == metric)] = names.get((kind, metric), -1)
+    pairs, group = grouped(found["typeId"], found["metricId"])
+    codes = np.array([names.get(pair, -1) for pair in pairs], np.int32)[group]
+    device = np.array([_device(kind, ordinals) for kind, _ in pairs], np.int32)[group]
     columns = {"time": found["timestamp"], "device": device, "metric": codes, "value": found["value"]}
     return Table("hardware_metrics", columns).take(good & (codes >= 0)).ordered()
+
+
+def _device(kind: int, ordinals: dict[int, int]) -> int:
+    return ordinals.get(kind & _GPU_ID, kind & _GPU_ID)
 
 
 def _generic(export: Export, ordinals: dict[int, int]) -> Table:
@@ -49,7 +49,7 @@ def _generic(export: Export, ordinals: dict[int, int]) -> Table:
     for moment, kind, code in zip(time.tolist(), found["typeId"].tolist(), found["data"].tolist(), strict=True):
         if moment == NULL or code < 0 or kind not in sources:
             continue
-        device = ordinals.get(kind & _GPU_ID, kind & _GPU_ID)
+        device = _device(kind, ordinals)
         for name, value in _numbers(texts[code]):
             rows.append((moment, device, strings.code(name), value))
     if not rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.ingest.nsys.database import NULL
-from advisor.ingest.nsys.export import Export, distinct, process, thread
+from advisor.ingest.nsys.export import Export, distinct, grouped, process, thread
 from advisor.model import RangeKind, Strings, Table
 from advisor.model.tables import Array
 
@@ -79,14 +79,8 @@ def _labels(export: Export, texts: Strings, found: dict[str, Array], rows: Array
 
 def _apply(found: dict[str, Array], labels: dict[tuple[int, ...], int], keys: list[str]) -> Array:
     """Code of the label of each row, -1 where none was declared."""
-    codes = np.full(len(found["start"]), -1, np.int32)
-    pid = process(found["globalTid"])
-    for ids, code in labels.items():
-        same = pid == ids[0]
-        for key, value in zip(keys, ids[1:], strict=True):
-            same &= found[key] == value
-        codes[same] = code
-    return codes
+    combinations, group = grouped(process(found["globalTid"]), *(found[key] for key in keys))
+    return np.array([labels.get(ids, -1) for ids in combinations], np.int32)[group]
 
 
 def _domains(export: Export, found: dict[str, Array], declared: dict[tuple[int, ...], int]) -> Array:
@@ -94,11 +88,12 @@ def _domains(export: Export, found: dict[str, Array], declared: dict[tuple[int, 
     codes = _apply(found, declared, ["domainId"])
     strings = export.trace.strings
     nameless = (codes < 0) & (found["domainId"] > 0)
-    for number in np.unique(found["domainId"][nameless]).tolist():
-        rows = nameless & (found["domainId"] == number)
-        names = [strings[code] for code in np.unique(found["name"][rows]).tolist()]
-        library = "NCCL" if all(name.startswith("nccl") for name in names) else f"domain {number}"
-        codes[rows] = strings.code(library)
+    numbers, position = distinct(found["domainId"][nameless])
+    names, which = distinct(found["name"][nameless])
+    nccl = np.array([code >= 0 and strings[code].startswith("nccl") for code in names.tolist()], bool)[which]
+    others = np.bincount(position[~nccl], minlength=len(numbers))
+    labels = ["NCCL" if not count else f"domain {number}" for number, count in zip(numbers.tolist(), others, strict=True)]
+    codes[nameless] = strings.codes(labels)[position]
     return codes
 
 

@@ -89,6 +89,9 @@ def scan(pages: Pages, leaves: Array, wanted: list[int], among: Array | None = N
             held[long] = _local(pages, lengths[long]) + 4
         good = (lengths > 0) & (held <= ends - cells)
         pages.damage |= not good.all()
+        if int(held[good].sum()) > len(data):  # records that lie over one another would multiply without end
+            pages.damage = True
+            continue
         if last < 0:
             yield Rows(data, ids[good], [], [], pages.encoding)
             continue
