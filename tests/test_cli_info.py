@@ -134,6 +134,19 @@ def test_status_2_and_one_line_where_nothing_can_be_read(tmp_path: Path) -> None
         assert document == {} and len(errors) == 1 and str(path) in errors[0]
 
 
+def test_names_that_are_no_text_and_paths_with_dots(tmp_path: Path) -> None:
+    trace = kineto()
+    trace["deviceProperties"][0]["name"] = "GPU \ud800"
+    odd = os.fsencode(tmp_path) + b"/./\xff.json"
+    Path(os.fsdecode(odd)).write_bytes(as_bytes(trace))
+    (tmp_path / "w.txt").write_text("w")
+    for form in ("json", "text"):
+        for variables in ({}, {"PYTHONIOENCODING": "ascii"}):
+            done = advisor("info", os.fsdecode(odd), f"{tmp_path}/./w.txt", "--format", form, **variables)
+            assert done.returncode == 0 and "kernels" in done.stdout
+            assert done.stderr == f"error: {tmp_path}/w.txt: this is text of no known kind\n"
+
+
 def test_a_broken_trace_inside_a_folder_is_told(tmp_path: Path) -> None:
     write_kineto(tmp_path / "rank0.json")
     (tmp_path / "rank1.json").write_text('{"schemaVersion": 1, "traceEvents": []}')

@@ -60,12 +60,16 @@ def color() -> bool:
 
 
 def write(text: str, output: str | Path | None = None) -> None:
-    """`text` to the file `output`, else to standard output. Ends with exactly one newline."""
+    """`text` to the file `output`, else to standard output. Ends with exactly one newline.
+
+    What the encoding cannot hold (a file name that is no UTF-8, half a surrogate pair in a trace) becomes a question mark.
+    """
     text = text.rstrip("\n") + "\n"
     if output is None or str(output) == "-":
-        click.echo(text, nl=False, color=color() or None)
+        encoding = sys.stdout.encoding or "utf-8"
+        click.echo(text.encode(encoding, "replace").decode(encoding), nl=False, color=color() or None)
     else:
-        Path(output).write_text(text, encoding="utf-8")
+        Path(output).write_text(text, encoding="utf-8", errors="replace")
 
 
 @contextlib.contextmanager

@@ -73,12 +73,12 @@ def _add(path: str, found: Discovery, seen: set[tuple[int, int]]) -> None:
                 break
             _add_file(file, path, found, seen)
     elif stat.S_ISREG(status.st_mode):
-        _add_file(path, path, found, seen)
+        _add_file(path, None, found, seen)
     else:
         found.problems.append((path, "not a regular file"))
 
 
-def _add_file(path: str, origin: str, found: Discovery, seen: set[tuple[int, int]]) -> None:
+def _add_file(path: str, folder: str | None, found: Discovery, seen: set[tuple[int, int]]) -> None:
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) or (status.st_dev, status.st_ino) in seen:
@@ -86,11 +86,11 @@ def _add_file(path: str, origin: str, found: Discovery, seen: set[tuple[int, int
         seen.add((status.st_dev, status.st_ino))
         source = Source(Path(path))
         if is_tar(source.head(tarfile.BLOCKSIZE)):
-            if path != origin:
-                found.folder_of[path] = origin
+            if folder is not None:
+                found.folder_of[source.path] = folder
             _add_members(source, found)
         else:
-            found.sources.append((source, origin))
+            found.sources.append((source, source.path if folder is None else folder))
     except (InputError, OSError) as error:
         found.problems.append((path, reason_of(error)))
 
