@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from advisor.derive.attribution import locations
@@ -48,7 +50,7 @@ def _by_name(run: Run, found: DriverAllocations) -> Evidence:
     calls = run.table("runtime_calls")
     names, inverse = np.unique(calls["name"][found.calls], return_inverse=True)
     length = (calls["end"] - calls["start"])[found.calls]
-    rows = [
+    rows: list[list[Any]] = [
         [run.strings[int(code)], int((inverse == i).sum()), int(length[inverse == i].sum()), int(length[inverse == i].max())]
         for i, code in enumerate(names)
     ]
