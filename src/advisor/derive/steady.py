@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from advisor.derive.activity import Activity, activities
 from advisor.derive.bounds import TwoSided, two_sided
+from advisor.derive.calls import CallKind
 from advisor.derive.host import HostSide, host_sides
 from advisor.derive.intervals import IntervalSet, complement, contains, covered, intersect, length
 from advisor.derive.steps import steps
@@ -54,6 +55,16 @@ class Steady:
         part = covered(intervals, side.start - side.before, side.start) / np.maximum(side.before, 1)
         work = part * side.deflated_before + contains(intervals, side.start) * side.deflated_own
         return int(work[self.at >= 0].sum()) // max(self.count, 1)
+
+    def turns(self, waited_ns: int) -> int:
+        """What of the step's `wait_ns` is due to waits of this length in total: their share of all waiting for the GPU.
+
+        Waiting for room in the launch queue is no turn-taking: the GPU is busy then.
+        """
+        side = self.side
+        queue = np.isin(side.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)) & (not side.launches_block)
+        total = int(side.wait[(self.at >= 0) & ~queue].sum())
+        return int(self.step.wait_ns * min(waited_ns / total, 1.0)) if total else 0
 
     @property
     def idle(self) -> IntervalSet:

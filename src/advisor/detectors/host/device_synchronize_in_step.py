@@ -1,0 +1,41 @@
+"""cudaDeviceSynchronize inside steps: the host waits until every stream is empty."""
+
+from __future__ import annotations
+
+from advisor.derive.calls import CallKind
+from advisor.derive.steady import steady
+from advisor.derive.waits import waits
+from advisor.detectors.host.waiting import caveats, change, evidence, last_of_step, operators, places
+from advisor.detectors.words import count_text, time_text
+from advisor.rules.contract import Context, Draft, NotApplicable
+
+
+def detect(ctx: Context) -> Draft | None:
+    judged = steady(ctx.run)
+    if judged is None:
+        raise NotApplicable("the input holds no steps with CUDA calls and GPU work")
+    found = waits(ctx.run, judged)
+    found = found.take(found.kind == CallKind.SYNC_DEVICE)
+    each = len(found) / max(judged.count, 1)
+    if each < ctx.threshold("least_per_step"):
+        return None
+    gone = change(judged, found, ctx.threshold("wake_up_ns"))
+    wait, idle = (int(values.sum()) // max(judged.count, 1) for values in (found.wait_ns, found.idle_ns))
+    closing = bool(last_of_step(judged, found).all())
+    names = sorted({ctx.run.strings[int(code)] for code in operators(ctx.run, found) if code >= 0})
+    return Draft(
+        title=f"{count_text(each, 'device synchronisation')} a step; the GPU then idles for {time_text(idle)}",
+        confidence="high",
+        change=gone,
+        subject=names[:4] or ["cudaDeviceSynchronize"],
+        facts={
+            "synchronisations_per_step": round(each, 2),
+            "wait_ns": wait,
+            "gpu_idle_after_ns": idle,
+            "at_step_end": closing,
+        },
+        evidence=[evidence(ctx.run, judged, found)],
+        locations=places(ctx.run, judged, found),
+        scope={"ranks": [judged.step.rank]} if judged.step.rank >= 0 else {},
+        caveats=caveats(judged, gone, closing),
+    )

@@ -1,0 +1,83 @@
+"""What the two data loader rules look at: how long a step waits for its batch, and what the GPU does meanwhile."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.derive.activity import loader_ranges
+from advisor.derive.host import driving_threads
+from advisor.derive.intervals import IntervalSet, covered, union
+from advisor.derive.nesting import thread_keys
+from advisor.derive.steady import Steady
+from advisor.model import Evidence, Run
+from advisor.rules.contract import Change
+
+SINGLE = "_SingleProcessDataLoaderIter"
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Per ordinary step, ns: `wait_ns` in the loader as the run has it without a profiler; `recorded_ns` as recorded, of
+    which the GPU was idle for `idle_ns`. rows: the rows of `ranges`; single: the loader works in the training process.
+    """
+
+    rows: npt.NDArray[np.int64]
+    when: IntervalSet
+    wait_ns: int
+    recorded_ns: int
+    idle_ns: int
+    single: bool
+
+    def idle_frac(self, steady: Steady) -> float:
+        """Share of the step in which the GPU stands still because of the loader, without what the profiler added."""
+        spared = max(steady.step.step_ns - steady.step.gpu_ns, 0)
+        return min(self.idle_ns, self.wait_ns, spared) / max(steady.step.step_ns, 1)
+
+
+def loading(run: Run, steady: Steady) -> Loading | None:
+    """The time in loader ranges of the rank that sets the pace; None if nothing marks a loader."""
+    table = run.table("ranges")
+    rows = loader_ranges(run)
+    # A loader range on a thread of its own (prefetching) holds nobody up.
+    own = (table["rank"] == steady.step.rank) & (table["process"] == steady.step.process)
+    rows = rows[own[rows] & np.isin(thread_keys(table)[rows], driving_threads(run))]
+    if not len(rows):
+        return None
+    when = union(table["start"][rows], table["end"][rows])
+    idle = steady.idle
+    return Loading(
+        rows=rows,
+        when=when,
+        wait_ns=steady.host_within(when),
+        recorded_ns=steady.within(when),
+        idle_ns=int(covered(idle, *when).sum()) // max(steady.count, 1),
+        single=any(SINGLE in run.strings[int(code)] for code in np.unique(table["name"][rows])),
+    )
+
+
+def change(wait_ns: int, handover_ns: float) -> Change:
+    """The loader's work leaves the thread that drives the GPU; handing over a finished batch stays."""
+    return Change(host_ns=max(wait_ns - int(handover_ns), 0))
+
+
+def workers_needed(steady: Steady, wait_ns: int, gone: Change) -> int:
+    """Worker processes that deliver a batch as often as the rest of the loop asks for one, if one takes `wait_ns` a batch."""
+    rest = max(steady.step.after(host_ns=gone.host_ns), 1)
+    return max(math.ceil(wait_ns / rest), 1)
+
+
+def evidence(steady: Steady, when: IntervalSet, caption: str) -> Evidence:
+    """The first steps, each with its wait and the GPU's idle time in it."""
+    waits = covered(when, steady.start, steady.end)
+    idle = steady.idle
+    rows = []
+    for i in range(min(steady.count, 8)):
+        inside = (np.maximum(when[0], steady.start[i]), np.minimum(when[1], steady.end[i]))
+        keep = inside[1] > inside[0]
+        nothing = int(covered(idle, inside[0][keep], inside[1][keep]).sum())
+        rows.append([int(steady.start[i]), int(steady.end[i] - steady.start[i]), int(waits[i]), nothing])
+    return Evidence(caption, ["step_start_ns", "step_ns", "wait_ns", "gpu_idle_ns"], rows)
