@@ -100,11 +100,12 @@ def _collectives(run: Run) -> Collectives:
         kind[known] = np.where(stated > 0, stated, kind[known])
     size = np.full(len(rows), -1, np.int64)
     group_size = np.full(len(rows), -1, np.int32)
-    group = np.full(len(rows), -1, np.int64)
+    communicator = np.full(len(rows), -1, np.int64)
     size[known] = _bytes(run, calls)[call[known]]
     group_size[known] = calls["group_size"][call[known]]
-    group[known] = calls["group"][call[known]]
-    match, wait, transfer, last = _matched(kernels, rows, group, kind, size, group_size)
+    group, ranks = calls["group"][call[known]], calls["group_ranks"][call[known]]
+    communicator[known] = np.where((group >= 0) | (ranks >= 0), mixed_key(group, ranks) & np.iinfo(np.int64).max, -1)
+    match, wait, transfer, last = _matched(kernels, rows, communicator, kind, size)
     return Collectives(rows, kind, size, group_size, call, match, wait, transfer, last)
 
 
@@ -142,43 +143,63 @@ def _bytes(run: Run, calls: Table) -> npt.NDArray[np.int64]:
 def _matched(
     kernels: Table,
     rows: npt.NDArray[np.int64],
-    group: npt.NDArray[np.int64],
+    communicator: npt.NDArray[np.int64],
     kind: npt.NDArray[np.int8],
     size: npt.NDArray[np.int64],
-    group_size: npt.NDArray[np.int32],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """(match, wait, transfer, last) of `Collectives`. `communicator`: equal for the same process group, -1 unknown."""
     n = len(rows)
     match = np.full(n, -1, np.int64)
     wait = np.full(n, -1, np.int64)
     transfer, last = np.full(n, -1, np.int64), np.zeros(n, bool)
-    rank, process = kernels["rank"][rows], kernels["process"][rows]
-    members, who = np.unique(mixed_key(rank, process), return_inverse=True)
+    members, who = np.unique(mixed_key(kernels["rank"][rows], kernels["process"][rows]), return_inverse=True)
     if len(members) < 2:
         return match, wait, transfer, last
-    # A lost record must not shift all that follow, so whole-run order is only trusted where every rank has as many.
     start, end = kernels["start"][rows], kernels["end"][rows]
-    ordinal = np.empty(n, np.int64)
-    for member in range(len(members)):
-        mine = np.flatnonzero(who == member)
-        ordinal[mine] = np.arange(len(mine))
-    counts = np.bincount(who, minlength=len(members))
-    if len(set(counts.tolist())) == 1:
-        match = ordinal
-    else:
-        match = _aligned(who, start, end, int(counts.argmax()))
-    slots = int(match.max(initial=-1)) + 1
-    arrival, done = np.full(slots, np.iinfo(np.int64).min), np.full(slots, np.iinfo(np.int64).max)
-    used = np.flatnonzero(match >= 0)
-    np.maximum.at(arrival, match[used], start[used])
-    np.minimum.at(done, match[used], end[used])
+    left = _by_order(match, who, communicator, kind, size)
+    if len(left):
+        others = _aligned(who[left], start[left], end[left], int(np.bincount(who[left]).argmax()))
+        match[left] = np.where(others >= 0, others + n, -1)
+    slots, slot = np.unique(match, return_inverse=True)
+    used = match >= 0
+    arrival, done = np.full(len(slots), np.iinfo(np.int64).min), np.full(len(slots), np.iinfo(np.int64).max)
+    np.maximum.at(arrival, slot[used], start[used])
+    np.minimum.at(done, slot[used], end[used])
+    low, high = np.full(len(slots), len(KINDS), np.int64), np.full(len(slots), -1, np.int64)
+    np.minimum.at(low, slot[used], kind[used])
+    np.maximum.at(high, slot[used], kind[used])
     # Done before the last arrival: the clocks of the ranks disagree, or these are not the same collective.
-    sound = (np.bincount(match[used], minlength=slots) > 1) & (done >= arrival)
-    match = np.where((match >= 0) & sound[match], match, -1)
-    used = np.flatnonzero(match >= 0)
-    wait[used] = np.maximum(arrival[match[used]] - start[used], 0)
-    transfer[used] = (done - arrival)[match[used]]
-    last[used] = start[used] == arrival[match[used]]
+    sound = (np.bincount(slot[used], minlength=len(slots)) > 1) & (done >= arrival) & (low == high)
+    match = np.where(used & sound[slot], match, -1)
+    used = match >= 0
+    wait[used] = np.maximum(arrival[slot[used]] - start[used], 0)
+    transfer[used] = (done - arrival)[slot[used]]
+    last[used] = start[used] == arrival[slot[used]]
     return match, wait, transfer, last
+
+
+def _by_order(
+    match: npt.NDArray[np.int64],
+    who: npt.NDArray[np.int64],
+    communicator: npt.NDArray[np.int64],
+    kind: npt.NDArray[np.int8],
+    size: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Fill `match` where all ranks of a communicator ran the same list of collectives; returns the positions left over.
+
+    A lost record would shift all that follow, so the order is only trusted where kinds and sizes agree from first to last.
+    """
+    left = []
+    for one in np.unique(communicator):
+        mine = np.flatnonzero(communicator == one)
+        lists = [mine[who[mine] == member] for member in np.unique(who[mine])]
+        first = lists[0]
+        if all(np.array_equal(kind[x], kind[first]) and np.array_equal(size[x], size[first]) for x in lists[1:]):
+            for each in lists:
+                match[each] = first
+        else:
+            left.append(mine)
+    return np.sort(np.concatenate(left)) if left else np.empty(0, np.int64)
 
 
 def _aligned(
