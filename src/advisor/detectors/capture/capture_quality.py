@@ -5,10 +5,12 @@ from __future__ import annotations
 from advisor.derive.capture import CaptureQuality, capture_quality
 from advisor.derive.gpus import gpu_work
 from advisor.model import Evidence
-from advisor.rules.contract import Context, Draft
+from advisor.rules.contract import Context, Draft, NotApplicable
 
 
 def detect(ctx: Context) -> Draft | None:
+    if not any(len(ctx.run.table(name)) for name in ("kernels", "copies", "runtime_calls", "host_ops", "ranges")):
+        raise NotApplicable("there is no trace, only samples")
     quality = capture_quality(ctx.run)
     problems = list(_problems(ctx, quality))
     if not problems:

@@ -24,6 +24,10 @@ def _from_trace(ctx: Context, pace: TwoSided) -> Draft | None:
     parts = [part for part in breakdown(ctx.run) if part.step_ns]
     if not parts:
         raise NotApplicable("no GPU work was recorded")
+    if pace.profiler_share > ctx.threshold("max_profiler_share"):
+        raise NotApplicable(
+            f"the profiler takes about {pace.profiler_share:.0%} of the recorded step, more than the idle time in question"
+        )
     worst = max(parts, key=lambda part: (sum(part.idle_by_cause[c] for c in UNNAMED) / part.step_ns, -part.device))
     unnamed = sum(worst.idle_by_cause[cause] for cause in UNNAMED)
     # The profiler stretches the host's side of the recorded step; what remains without it is at most the idle time left.
