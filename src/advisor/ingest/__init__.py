@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from advisor.ingest.align import join
 from advisor.ingest.discover import Discovery, find
-from advisor.ingest.sniff import UnknownKind, plug_ins, read
+from advisor.ingest.sniff import UnknownKind, plug_in_notices, read
 from advisor.ingest.source import Source
 from advisor.model import InputError, Notice, Options, Run, Trace
 
@@ -64,7 +64,7 @@ def load_traces(
     for source, origin in found.sources:
         reading.add(source, origin)
     reading.close_folders()
-    return reading.traces, reading.problems, [*found.notices, *plug_ins()[1], *reading.notices]
+    return reading.traces, reading.problems, [*found.notices, *plug_in_notices(), *reading.notices]
 
 
 class _Reading:

@@ -106,6 +106,11 @@ def plug_ins() -> tuple[tuple[ModuleType, ...], tuple[Notice, ...]]:
     return tuple(modules), tuple(notices)
 
 
+def plug_in_notices() -> tuple[Notice, ...]:
+    """What is wrong with plug-ins, if any were needed: looking for them takes longer than reading a small file."""
+    return plug_ins()[1] if plug_ins.cache_info().currsize else ()
+
+
 def is_tar(head: bytes) -> bool:
     """True if the bytes begin with a valid tar header. Its check sum makes a mistake unlikely, with or without a magic."""
     if len(head) < tarfile.BLOCKSIZE or not head[:1].strip(b"\0"):
