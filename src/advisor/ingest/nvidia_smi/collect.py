@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.ingest.nvidia_smi import identity, timeline
-from advisor.ingest.nvidia_smi.stamps import NO_STAMP, Clock, Stamp
+from advisor.ingest.nvidia_smi.stamps import NO_STAMP, SECOND, Clock, Stamp
 from advisor.model import TABLES, Capture, Device, InputError, Notice, Strings, Table, Trace
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -208,7 +208,12 @@ class Collector:
         if len(times) < 4 or not clocked.stamped:
             return False
         gaps = np.diff(times)
-        return bool((gaps < 0.1 * np.quantile(gaps, 0.9)).mean() >= 0.3)
+        if (times % SECOND).any():
+            return bool((gaps < 0.1 * np.quantile(gaps, 0.9)).mean() >= 0.3)
+        # Whole seconds: one GPU that is asked more often gives groups of uneven size, several give the same number each time.
+        sizes = np.diff(np.flatnonzero(np.concatenate([[True], gaps != 0, [True]])))
+        usual = np.bincount(sizes).argmax()
+        return bool(usual > 1 and (sizes == usual).mean() > 0.9)
 
     def _list_devices(
         self, trace: Trace, device: npt.NDArray[np.int32], columns: Columns, everywhere: npt.NDArray[np.int32]

@@ -303,7 +303,7 @@ _HEADER = re.compile(r"\s*([A-Za-z][\w. /-]*?)\s*(?:[\[(]\s*([^\])]*?)\s*[\])])?
 
 def normal(text: str) -> tuple[str, str]:
     """A header cell -> (name in lower case, unit as written in brackets)."""
-    part = _HEADER.fullmatch(text.strip().strip('"'))
+    part = _HEADER.fullmatch(text.strip().strip('"')) if len(text) < 100 else None
     return ("", "") if part is None else (part[1].lower(), part[2] or "")
 
 

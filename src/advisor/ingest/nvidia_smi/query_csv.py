@@ -18,6 +18,10 @@ _MOST_LINES = 64  # of one quoted record
 _INDEX = query_field("index")
 
 
+_LIKELY = re.compile(r"util|mem|power|clock|temp|pstate|index|pci|ecc|fan|draw|pid|vram|load", re.I)
+_SEPARATED = re.compile(r"[.,;\t]")
+
+
 class Header:
     """The fields of a header line, and what separates them."""
 
@@ -37,7 +41,9 @@ def _split(line: str) -> tuple[list[str], str]:
 
 def header(line: str) -> Header | None:
     """The header that `line` is, or None. Names of nvidia-smi count at once, those of scripts only where they are many."""
-    if not line or len(line) > _LONGEST_HEADER or line.lstrip()[:1] in "0123456789#|+<{=":
+    if len(line) > _LONGEST_HEADER or line.lstrip()[:1] in "0123456789#|+<{=" or not _SEPARATED.search(line):
+        return None
+    if not _LIKELY.search(line):
         return None
     try:
         cells, delimiter = _split(line)

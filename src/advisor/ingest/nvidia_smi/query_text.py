@@ -11,6 +11,7 @@ from advisor.ingest.nvidia_smi.fields import PATHS, PROCESS_PATHS, Field
 from advisor.ingest.nvidia_smi.stamps import NO_STAMP, words
 
 FORMAT = "nvidia-smi-query"
+_LONGEST = 1000
 
 _LINE = re.compile(r"( *)([^:]+?) *: ?(.*)")
 _DEVICE = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*")
@@ -149,7 +150,7 @@ class QuerySection:
         """Takes lines from `lines[at:]` up to one that opens something else; returns where that is."""
         for i in range(at, len(lines)):
             line = lines[i].rstrip()
-            if not line:
+            if not line or len(line) > _LONGEST:
                 continue
             if opens(line):
                 self.close()
@@ -197,10 +198,11 @@ class QuerySection:
             document.put_process(key, text)
 
     def _nest(self, indent: int, key: str) -> None:
-        while self._stack and self._stack[-1][0] >= indent:
+        level = (indent + 2) // 4  # a damaged line may be off by a blank or two
+        while self._stack and self._stack[-1][0] >= level:
             self._stack.pop()
         if len(self._stack) < 16:
-            self._stack.append((indent, key))
+            self._stack.append((level, key))
 
     def _path(self) -> str:
         return "/".join(key for _, key in self._stack)

@@ -29,6 +29,8 @@ class _Parser:
         self._stack: list[str] = []
         self._text: list[str] = []
         self._size = 0
+        self._begun = False
+        self.damaged = False
         self._expat = expat.ParserCreate()
         self._expat.buffer_text = True
         self._expat.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
@@ -40,6 +42,9 @@ class _Parser:
 
     def feed(self, text: str) -> None:
         """Raises expat.ExpatError where the document is damaged, InputError where it declares entities."""
+        if not self._begun:
+            text = text.lstrip()  # the declaration must come first
+            self._begun = bool(text)
         self._expat.Parse(text, False)
 
     def close(self) -> None:
@@ -102,41 +107,44 @@ class XmlSection:
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
         self._parser: _Parser | None = None
-        self._damaged = False
 
     def feed(self, lines: Sequence[str], at: int, opens_other: Callable[[str], bool]) -> int:
         """Takes lines from `lines[at:]` up to one that opens something else after a document's end; returns where that is."""
-        text = "\n".join(lines[at:]) + "\n"
-        place = 0
-        while place < len(text):
-            if self._parser is None:
-                begin = place + len(text[place:]) - len(text[place:].lstrip())
-                line_end = text.find("\n", begin) + 1
-                if not line_end:
-                    break
-                if not opens(text[begin:line_end]):
-                    if begin and text[begin - 1] != "\n":  # what stands behind a document on its last line
-                        place = line_end
-                        continue
-                    return at + text.count("\n", 0, begin)
-                self._parser, self._damaged, place = _Parser(self._collector), False, begin
-            end, restart = text.find(_END, place), text.find("<?xml", place + 1)
-            ends = [stop for stop in (end + len(_END) if end >= 0 else -1, restart) if stop >= 0]
-            stop = min(ends, default=len(text))
-            self._pass(self._parser, text[place:stop])
-            if ends:  # by its end, or cut by the next one
+        read: list[str] = []
+        for i in range(at, len(lines)):
+            line = lines[i]
+            if self._parser is not None and line.startswith("<?xml"):  # the document before was cut
+                self._parse(read)
                 self.close()
-            place = stop
+            if self._parser is None:
+                if not line.strip():
+                    continue
+                if not opens(line):
+                    return i
+            *ended, rest = line.split(_END)
+            for text in ended:
+                self._parse([*read, text + _END])
+                read = []
+                self.close()
+            if rest.strip() and (not ended or opens(rest)):  # anything else behind an end is left out
+                self._parser = self._parser or _Parser(self._collector)
+                read.append(rest)
+        self._parse(read)
         return len(lines)
 
-    def _pass(self, parser: _Parser, text: str) -> None:
-        if self._damaged:
-            return
-        try:
-            parser.feed(text)
-        except expat.ExpatError:
-            self._damaged = True
-            self._collector.counts["xml-damaged"] += 1
+    def _parse(self, lines: list[str]) -> None:
+        """More of the document, which begins here if none is open."""
+        if self._parser is None:
+            if not lines:
+                return
+            self._parser = _Parser(self._collector)
+        if not self._parser.damaged:
+            try:
+                self._parser.feed("".join(line + "\n" for line in lines))
+            except expat.ExpatError:
+                self._parser.damaged = True
+                self._collector.counts["xml-damaged"] += 1
+        lines.clear()
 
     def close(self) -> None:
         """Hands on the GPU that was being read."""

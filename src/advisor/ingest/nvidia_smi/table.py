@@ -9,6 +9,7 @@ from advisor.ingest.nvidia_smi import values
 from advisor.ingest.nvidia_smi.collect import PROCESSES, SAMPLES, Collector
 
 FORMAT = "nvidia-smi-table"
+_LONGEST = 1000
 
 _VERSIONS = re.compile(r"\|\s*NVIDIA-SMI\s+\S+\s+(?:\S+ Version:\s*(\S+))?(?:\s+CUDA (?:\w+ )?Version:\s*(\S+))?")
 _GPU = re.compile(r"\s*(\d{1,4})\s+(\S.*?)(?:\s+(?:On|Off|N/A|TCC|WDDM|MCDM|ERR!|Enabled|Disabled))?\s*")
@@ -51,7 +52,7 @@ class TableSection:
         """Takes tables from `lines[at:]` up to a line that opens something else; returns where that is."""
         for i in range(at, len(lines)):
             line = lines[i].strip()
-            if not line or line.startswith("+"):
+            if not line or line.startswith("+") or len(line) > _LONGEST:
                 continue
             if not line.startswith("|"):
                 return i

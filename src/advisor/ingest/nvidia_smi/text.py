@@ -74,7 +74,7 @@ class LineReader:
                 cut = text.rfind("\r", 0, len(text) - 1) + 1 or len(text)
             rest = text[cut:]
             if cut:
-                yield plain(text[:cut].removesuffix("\n")).split("\n")
+                yield plain(text[:cut]).removesuffix("\n").split("\n")
         if decoder is not None:
             rest += decoder.decode(b"", True)
         rest = plain(rest)
