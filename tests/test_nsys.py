@@ -414,21 +414,60 @@ def test_mpi_ranks_go_into_the_rows(read) -> None:
     assert column(trace, "kernels", "rank") == [1, 0, -1]
 
 
-def test_diagnostics_are_told_once_and_without_their_text(read) -> None:
+def a_linked_kernel(export: NsysExport, start: int) -> None:
+    export.kernel("k", start + 5, start + 9, correlation=export.call("cudaLaunchKernel_v7000", start, start + 2))
+
+
+def test_warnings_count_where_something_is_missing(read) -> None:
     export = NsysExport()
-    export.kernel("k", 1, 2)
+    for start in range(0, 1000, 10):
+        a_linked_kernel(export, start)
     private = "Installed CUDA driver version (13.0) is not supported by this build. See /home/somebody/x"
     for severity, text in (
-        (1, "Not all CUDA events might have been collected."),
+        (2, "Not all CUDA events might have been collected."),
         (2, private),
         (2, private),
         (2, "cuDNN symbols"),
     ):
         export.add("DIAGNOSTIC_EVENT", timestamp=0, timestampType=1, source=1, severity=severity, text=text)
     trace = read(export)
-    assert codes(trace) == ["driver-newer-than-profiler"]
-    assert "somebody" not in trace.notices[0].message
+    assert codes(trace) == []  # every healthy capture has these warnings
     assert trace.facts == {"cuda_driver_version": "13.0"}
+    for start in range(1000, 1100, 10):
+        export.call("cuLaunchKernelEx", start, start + 2, event_class=1)
+    trace = read(export)
+    assert codes(trace) == ["cuda-events-may-be-missing", "driver-newer-than-profiler", "launches-without-kernels"]
+    assert "somebody" not in repr(trace.notices)
+    assert trace.notices[2].message.startswith("10 of 110 kernel launches have no kernel")
+
+
+def test_diagnostics_below_a_warning_are_not_repeated(read) -> None:
+    export = NsysExport()
+    export.kernel("k", 1, 2)
+    export.add("DIAGNOSTIC_EVENT", timestamp=0, timestampType=1, source=1, severity=1, text="12 events were lost")
+    assert codes(read(export)) == ["no-api-calls"]
+    export.add("DIAGNOSTIC_EVENT", timestamp=0, timestampType=1, source=1, severity=3, text="12 events were lost")
+    export.add("DIAGNOSTIC_EVENT", timestamp=0, timestampType=1, source=3, severity=3, text="3 were lost (including Perf: 3)")
+    assert codes(read(export)) == ["events-lost", "no-api-calls"]
+
+
+def test_kernels_of_a_window_without_their_launches(read) -> None:
+    export = NsysExport()
+    for start in range(0, 1000, 10):
+        a_linked_kernel(export, start)
+    for start in range(2000, 2100, 10):
+        export.kernel("k", start, start + 1)
+    trace = read(export)
+    assert codes(trace) == ["kernels-without-launch"]
+    assert trace.notices[0].message.startswith("10 of 110 kernels have no launch call")
+
+
+def test_launches_without_any_gpu_row(read) -> None:
+    export = NsysExport()
+    export.call("cudaLaunchKernel_v7000", 1, 2)
+    trace = read(export)
+    assert codes(trace) == ["no-gpu-work"]
+    assert trace.notices[0].message.startswith("1 kernel launches but no GPU work")
 
 
 def test_missing_names_and_useless_rows(read) -> None:
@@ -440,7 +479,7 @@ def test_missing_names_and_useless_rows(read) -> None:
     export.kernel("text where a number belongs", "soon", 90)  # type: ignore[arg-type]
     trace = read(export)
     assert texts(trace, "kernels") == ["(kernel without a recorded name)", "short"]
-    assert codes(trace) == ["rows-skipped"]
+    assert codes(trace) == ["rows-skipped", "no-api-calls"]
     assert trace.notices[0].message.startswith("3 rows of CUPTI_ACTIVITY_KIND_KERNEL")
 
 

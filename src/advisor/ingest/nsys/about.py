@@ -15,12 +15,14 @@ _YEAR_2200_NS = 7_258_118_400 * 10**9
 
 # Diagnostics that say something about the data. They are told in our words: the recorded text can name files and users.
 _WARNING = 2
+_MAYBE_MISSING, _NEWER_DRIVER = "cuda-events-may-be-missing", "driver-newer-than-profiler"
+UNSURE = (_MAYBE_MISSING, _NEWER_DRIVER)  # warnings that complete captures carry too
 _DIAGNOSTICS = (
-    (re.compile(r"Not all CUDA events might have been collected"), "cuda-events-may-be-missing",
-     "Nsight Systems warns that it may not have collected all CUDA events (it often does so in complete captures too)"),
-    (re.compile(r"driver version \(([\d.]+)\) is not supported"), "driver-newer-than-profiler",
+    (re.compile(r"Not all CUDA events might have been collected"), _MAYBE_MISSING,
+     "Nsight Systems warns that it may not have collected all CUDA events"),
+    (re.compile(r"driver version \(([\d.]+)\) is not supported"), _NEWER_DRIVER,
      "the CUDA driver ({0}) is newer than this Nsight Systems supports; a newer version records more reliably"),
-    (re.compile(r"events? \(.*were lost|were lost"), "events-lost",
+    (re.compile(r"were lost(?! \(including Perf)"), "events-lost",
      "Nsight Systems lost some events while recording; what depends on them may be incomplete"),
     (re.compile(r"CUPTI_ERROR|ActivityFlushAll returned"), "cupti-error",
      "CUPTI reported errors while recording; GPU activity may be incomplete"),
@@ -130,6 +132,6 @@ def _repeat_diagnostics(export: Export) -> None:
             match = pattern.search(text)
             if match and code not in said:
                 said.add(code)
-                if code == "driver-newer-than-profiler":
+                if code == _NEWER_DRIVER:
                     export.trace.facts["cuda_driver_version"] = match[1]
                 export.trace.notice(code, message.format(*match.groups()))
