@@ -113,7 +113,7 @@ def apply(values: dict[str, Any], trace: Trace, used: list[int], process: int | 
     job = values.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
     rank, world_size = as_int(job.get("rank")), as_int(job.get("world_size"))
-    trace.rank = rank if rank is not None and rank >= 0 else None
+    trace.rank = rank if rank is not None and 0 <= rank < 1 << 31 else None  # the rank column is int32
     trace.world_size = world_size if world_size is not None and world_size > 0 else None
     for key in ("backend", "nccl_version"):
         if isinstance(job.get(key), str) and job[key]:
