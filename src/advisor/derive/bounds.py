@@ -103,7 +103,7 @@ def _gpu_side(run: Run, activity: Activity) -> tuple[int, int]:
         return 0, 0
     waiting = subtract(activity.peer_wait, activity.compute)
     exposed = subtract(subtract(activity.communication, activity.compute), waiting)
-    held_up = intersect(exposed, _pending(run, activity))
+    held_up = intersect(exposed, pending(run, activity))
     work = merge(activity.compute, activity.copies, held_up)
     busy = intersect(work, span)
     gaps = complement(merge(work, exposed, waiting), int(span[0][0]), int(span[1][-1]))
@@ -113,7 +113,7 @@ def _gpu_side(run: Run, activity: Activity) -> tuple[int, int]:
     return int((length(busy) + int(own.sum())) / n), int(length(intersect(waiting, span)) / n)
 
 
-def _pending(run: Run, activity: Activity) -> IntervalSet:
+def pending(run: Run, activity: Activity) -> IntervalSet:
     """When a kernel or copy of this GPU, other than communication, was launched and had not begun."""
     work, call, calls = gpu_work(run), links(run).call, run.table("runtime_calls")
     gpu = work.gpus.index(activity.gpu)
