@@ -5,14 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from advisor.ingest.foreign import as_text, describe_unknown, is_json, recognise
-from advisor.ingest.sniff import UnknownKind, identify, is_tar
-from advisor.ingest.source import Source
+from advisor.ingest.sniff import identify, is_tar
+from advisor.ingest.source import Source, UnknownKind
 from build.recordings import as_bytes, kineto
 
 
@@ -90,14 +89,6 @@ def test_pickles_are_refused_without_being_loaded(tmp_path: Path, monkeypatch: p
     assert "CUDA memory snapshot" in refusal(tmp_path, pickle.dumps(snapshot))
     assert "pickle" in refusal(tmp_path, pickle.dumps([Explosive()]))
     assert not (tmp_path / "exploded").exists()
-
-
-def test_nvprof_database_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "report.sqlite"
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE StringTable (_id_ INTEGER PRIMARY KEY, value TEXT)")
-        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (start INT, end INT)")
-    assert "nvprof database" in refusal(tmp_path, path.read_bytes(), "a.nvvp")
 
 
 def test_archive_in_archive_and_double_compression(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from advisor.ingest.align import join
 from advisor.ingest.discover import Discovery, find
-from advisor.ingest.sniff import UnknownKind, plug_in_notices, read
-from advisor.ingest.source import Source
+from advisor.ingest.sniff import plug_in_notices, read
+from advisor.ingest.source import Source, UnknownKind
 from advisor.model import InputError, Notice, Options, Run, Trace
 
 Paths = Sequence[str | os.PathLike[str]]

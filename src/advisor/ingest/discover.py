@@ -140,11 +140,12 @@ def _members(tar: Path) -> tuple[list[Member], str | None]:
                     damage = "the archive is damaged" if headers <= _MOST_HEADERS else "the archive holds too many files"
                     break
                 position = archive.offset
-                if info.isreg() and not info.issparse() and not _hidden(info.name):
-                    members[info.name] = Member(info.name, tar, info.offset_data, info.size)
-        if any(member.offset + member.size > size for member in members.values()):
-            damage = "the archive is cut short"
-        elif damage is None and position < size:
+                if info.offset_data + info.size > size:
+                    damage = "the archive is cut short"
+                if info.isreg() and not info.issparse() and not _hidden(info.name) and info.offset_data <= size:
+                    there = min(info.size, size - info.offset_data)
+                    members[info.name] = Member(info.name, tar, info.offset_data, there)
+        if damage is None and position < size:
             with open(tar, "rb") as rest:
                 rest.seek(position)
                 damage = "the archive is damaged" if rest.read(tarfile.BLOCKSIZE).strip(b"\0") else None

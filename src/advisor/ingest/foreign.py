@@ -1,4 +1,4 @@
-"""Files that are no input of ours, recognised by content so that the refusal can say what they are and what to give instead.
+"""Files that no reader takes, recognised by content so that the refusal can say what they are and what to give instead.
 
 Each entry pairs what the first bytes hold with a phrase that completes "PATH: this is ...".
 """
@@ -40,7 +40,6 @@ _BINARY: tuple[_Entry, ...] = (
     ((r"\A.{8,60}brain\.Event:",), "a TensorBoard event file; traces lie beside it as .pt.trace.json"),
     ((r"\A\n.{0,60}/(host|device):",), "an XLA profile (xplane); traces of JAX and TensorFlow are not read"),
     ((r"\A.{0,8}\n\x06schema.{0,12}\d\.\d",), f"a Chakra execution trace, which holds no GPU times: {_RECORD}"),
-    ((r"QuadD",), "a raw stream or report of Nsight Systems: export it with 'nsys export --type sqlite'"),
 )
 
 # The neighbours of a Chrome trace (execution traces, memory time lines) are known to its reader.
@@ -66,10 +65,6 @@ _TEXT: tuple[_Entry, ...] = (
     ((r"(?i)\A\s*(<!doctype html|<html)",), "a web page"),
 )
 
-_SQLITE: tuple[_Entry, ...] = (
-    ((r"CREATE TABLE [\"`]?StringTable\b", r"CUPTI_ACTIVITY_KIND_"), f"an nvprof database, which is not read: {_RECORD}"),
-)
-
 _SNAPSHOT = f"a CUDA memory snapshot, {_LATER}"
 _PICKLE = "a Python pickle, which could run code and is never loaded"
 
@@ -83,8 +78,6 @@ def recognise(head: bytes) -> str | None:
             return what
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
         return _SNAPSHOT if b"segments" in head[:4096] or b"device_traces" in head else _PICKLE
-    if head.startswith(b"SQLite format 3\0"):
-        return _first(_SQLITE, head.decode("latin-1"))
     text = as_text(head)
     if text is None:
         return _first(_BINARY, head.decode("latin-1"))

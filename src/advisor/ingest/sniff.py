@@ -4,7 +4,7 @@ A reader is a module of this package, or one that a third party registers under 
 two functions:
 
     claims(head: bytes) -> bool | str | None                true if the first (decompressed) bytes are of its kind
-    read(source: Source, *, processes: int | None) -> Trace raises InputError
+    read(source: Source, *, processes: int | None) -> Trace raises InputError; UnknownKind if it is not of its kind after all
 
 and, if its `__all__` lists it, a third for files that look like its own and are not:
 
@@ -20,7 +20,7 @@ from functools import cache
 from types import ModuleType
 
 from advisor.ingest import foreign
-from advisor.ingest.source import Source, reason_of
+from advisor.ingest.source import Source, UnknownKind, reason_of
 from advisor.model import InputError, Notice, Trace
 
 # In the order in which they are asked: from sure signs to weak ones. Each is imported when those before it declined.
@@ -28,10 +28,6 @@ READERS = ("torch_trace", "nsys", "nvidia_smi")
 
 _HEAD = 1 << 16
 _LONGER_HEAD = 1 << 21  # for JSON whose metadata (groups of thousands of ranks) hides what it is
-
-
-class UnknownKind(InputError):
-    """The file is of no kind that a reader takes. Inside a folder it is skipped, named directly it is an error."""
 
 
 def identify(source: Source) -> ModuleType:
@@ -42,29 +38,26 @@ def identify(source: Source) -> ModuleType:
         head = source.head(_LONGER_HEAD)
         reader = _reader(head)
     if reader is None:
-        raise UnknownKind(_what(head))
+        raise UnknownKind(f"this is {_what(head)}")
     return reader
 
 
 def _reader(head: bytes) -> ModuleType | None:
-    known = foreign.recognise(head)
-    if known is not None:
-        raise UnknownKind(f"this is {known}")
-    for reader in readers():
-        if reader.claims(head):
-            return reader
-    return None
+    return next((reader for reader in readers() if reader.claims(head)), None) if head else None
 
 
 def _what(head: bytes) -> str:
-    """Why nobody takes it: a reader may know its neighbours better than we do."""
+    """What a file is that nobody takes. A reader may know its neighbours better than we do."""
+    known = foreign.recognise(head)
+    if known is not None:
+        return known
     if is_tar(head):
-        return "this is an archive inside an archive: unpack it first"
+        return "an archive inside an archive: unpack it first"
     for reader in readers():
         # Of a module we ask only what it offers: it may use the same word for its own affairs.
         if "refusal" in getattr(reader, "__all__", ()) and (reason := reader.refusal(head)):
-            return f"this is {reason}"
-    return f"this is {foreign.describe_unknown(head)}"
+            return str(reason)
+    return foreign.describe_unknown(head)
 
 
 def read(source: Source, processes: int | None = None) -> Trace:

@@ -26,6 +26,10 @@ _RATIO = 200  # a file that unpacks to more times its size, and to more than _HA
 _HARMLESS = 1 << 30
 
 
+class UnknownKind(InputError):
+    """The file is of no kind that a reader takes. Inside a folder it is skipped, named directly it is an error."""
+
+
 class GunzipStream(io.RawIOBase):
     """Decompresses gzip of one or several members. A cut or damaged stream ends early and sets `damage`."""
 
@@ -253,4 +257,4 @@ def reason_of(error: BaseException) -> str:
     return line[:1].lower() + line[1:]
 
 
-__all__ = ["GZIP_MAGIC", "GunzipStream", "Member", "Source", "reason_of", "temporary_folder"]
+__all__ = ["GZIP_MAGIC", "GunzipStream", "Member", "Source", "UnknownKind", "reason_of", "temporary_folder"]
