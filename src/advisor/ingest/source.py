@@ -253,8 +253,10 @@ def temporary_folder() -> Path:
 def reason_of(error: BaseException) -> str:
     """What went wrong, as one line without the path."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    line = next(iter(text.strip().splitlines()), type(error).__name__)
-    return line[:1].lower() + line[1:]
+    if not text.strip():
+        return type(error).__name__
+    line = text.strip().splitlines()[0]
+    return line if line[1:2].isupper() else line[:1].lower() + line[1:]
 
 
 __all__ = ["GZIP_MAGIC", "GunzipStream", "Member", "Source", "UnknownKind", "reason_of", "temporary_folder"]
