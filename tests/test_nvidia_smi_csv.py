@@ -224,6 +224,11 @@ def test_a_value_cut_by_the_end_of_the_file_is_not_read(read: Read, units: bool)
     assert "value-cut" in codes(cut)
 
 
+def test_a_cut_value_of_a_single_column(read: Read) -> None:
+    table = read("utilization.gpu [%]\n45 %\n98 %\n1").table("device_samples")
+    assert table["utilization"].tolist() == [45, 98]
+
+
 def test_keys_of_gpus(read: Read) -> None:
     log = smi.samples(3, 2)
     for key in ("index", "uuid", "pci.bus_id"):

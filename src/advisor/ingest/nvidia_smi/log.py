@@ -170,7 +170,7 @@ class Log:
         section = self._section
         if isinstance(section, query_csv.CsvSection) and query_csv.last_value_is_cut(line, self._before, section.delimiter):
             self.collector.counts["value-cut"] += 1
-            return line[: line.rindex(section.delimiter) + 1]
+            return line[: line.rfind(section.delimiter) + 1]
         return line
 
 
