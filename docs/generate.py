@@ -15,9 +15,11 @@ from typing import Any
 
 import click
 
+from advisor.api import analyze, load
 from advisor.cli import COMMANDS
 from advisor.cli import cli as program
 from advisor.model import TABLES, schema
+from advisor.report import render
 from advisor.report.json_document import schema as report_schema
 from advisor.rules.catalogue import Entry, catalogue
 from advisor.rules.describe import markdown as rule_page
@@ -34,6 +36,7 @@ def pages() -> dict[Path, str]:
         Path("event-model.md"): NOTE + event_model(),
         Path("cli.md"): NOTE + commands(),
         Path("report-json.md"): between_marks("report-json.md", report_keys()),
+        Path("../README.md"): between_marks("../README.md", sample_report()),
         Path("rules/README.md"): NOTE + rule_index(entries),
         **{Path(f"rules/{entry.rule.id}.md"): NOTE + rule_page(entry.rule) for entry in entries},
     }
@@ -66,6 +69,16 @@ def between_marks(name: str, generated: str) -> str:
     """The hand-written page with the part between its marks replaced."""
     before, _, rest = (_content(DOCS / name) or BEGIN + END).partition(BEGIN)
     return before + BEGIN + generated + END + rest.partition(END)[2]
+
+
+def sample_report() -> str:
+    """What the program prints on a sample, as the first thing a newcomer sees; the path as one types it there."""
+    sample = DOCS.parent / "sample_traces" / "loader-starved.torch.json.gz"
+    report = analyze(load([sample]))
+    report.run["sources"][0]["path"] = f"{sample.parent.name}/{sample.name}"
+    text = render(report, "text", color=False, width=100)
+    lines = [line.rstrip() for line in text.splitlines()]
+    return f"```\n$ advisor analyze {sample.parent.name}/{sample.name}\n" + "\n".join(lines).rstrip() + "\n```\n"
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:
