@@ -227,3 +227,11 @@ def test_a_slice_or_variant_is_not_the_whole_gpu():
     assert spec_of(Device(0)) is None
     # AMD's tools fill the capability fields with the graphics core version.
     assert spec_of(Device(0, name="AMD Instinct MI300X", compute_capability=(9, 4), sm_count=304)).supports("fp8")
+
+
+def test_links_that_need_a_bridge_are_marked() -> None:
+    """Whether such a card has links at all only the topology of the machine tells."""
+    optional = {spec.name for spec in devices() if spec.link_optional}
+    assert all(spec.link_bandwidth for spec in devices() if spec.name in optional)
+    assert {"NVIDIA A100 PCIe 80GB", "NVIDIA H100 NVL", "NVIDIA GeForce RTX 3090"} <= optional
+    assert not {"NVIDIA A100 SXM 80GB", "NVIDIA H200 SXM", "NVIDIA B200"} & optional

@@ -11,7 +11,8 @@ The rows are in `device_data/*.toml`. Conventions of their keys:
 * `half_rate`: the tensor cores accumulate in FP32 at half the rate at which they accumulate in FP16 (GeForce and a few
   others); the peaks have that already.
 * `memory`: GiB (2**30) and GB/s (1e9). `link_gb_per_s`: all NVLink or Infinity Fabric links to other GPUs together, per
-  direction. `c2c_gb_per_s`: link to the CPU in place of PCIe, per direction. `boost_mhz`: maximum boost clock.
+  direction; `link_optional`: they lead somewhere only with a bridge or in some systems. `c2c_gb_per_s`: link to the CPU in
+  place of PCIe, per direction. `boost_mhz`: maximum boost clock.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class DeviceSpec:
     memory_bytes: int | None
     memory_bandwidth: float
     link_bandwidth: float | None
+    link_optional: bool
     pcie_generation: int
     pcie_lanes: int
     c2c_bandwidth: float | None
@@ -148,6 +150,7 @@ def _spec(row: dict[str, Any]) -> DeviceSpec:
         memory_bytes=memory["gib"] << 30 if "gib" in memory else None,
         memory_bandwidth=memory["gb_per_s"] * 1e9,
         link_bandwidth=None if link is None else link * 1e9,
+        link_optional=row.get("link_optional", False),
         pcie_generation=row["pcie"]["generation"],
         pcie_lanes=row["pcie"]["lanes"],
         c2c_bandwidth=None if c2c is None else c2c * 1e9,
