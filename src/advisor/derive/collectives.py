@@ -63,17 +63,20 @@ class Collectives:
     def __len__(self) -> int:
         return len(self.kernel)
 
-    def bus_bandwidth(self, world_size: int | None = None) -> npt.NDArray[np.float64]:
-        """Bytes/s on the slowest link, NaN where size, group or transfer time are unknown."""
+    def bus_bandwidth(
+        self, world_size: int | None = None, transfer_ns: npt.NDArray[np.int64] | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Bytes/s on the slowest link, NaN where size, group or transfer time (the given, else the known) are unknown."""
+        transfer = self.transfer_ns if transfer_ns is None else transfer_ns
         n = np.where(self.group_size > 0, self.group_size, world_size or -1).astype(float)
         factor = np.select(
             [self.kind == 1, np.isin(self.kind, (2, 3, 4)), np.isin(self.kind, (5, 6, 7))],
             [2 * (n - 1) / n, (n - 1) / n, np.ones(len(n))],
             np.nan,
         )
-        known = (self.bytes > 0) & (self.transfer_ns > 0) & (n > 1)
+        known = (self.bytes > 0) & (transfer > 0) & (n > 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(known, self.bytes * factor / (self.transfer_ns * 1e-9), np.nan)
+            return np.where(known, self.bytes * factor / (transfer * 1e-9), np.nan)
 
 
 def collectives(run: Run) -> Collectives:
