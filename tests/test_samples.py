@@ -69,5 +69,5 @@ def test_logs_are_read(name, rows):
     run = load([SAMPLES / name])
     samples = run.table("device_samples")
     assert len(samples) == rows
-    assert samples["utilization"].min() == 0
+    assert samples["utilization"].min() < 10  # the starved GPU idles
     assert 0 < samples["power"].max() < 701
