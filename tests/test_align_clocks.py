@@ -48,7 +48,7 @@ def test_a_trace_without_a_clock_begins_with_the_run() -> None:
     run = join([program_trace("a", rank=0, epoch_ns=NOON, start=5), program_trace("b", rank=1, start=99)])
     assert starts(run, 0)[0] == 0 and starts(run, 1)[0] == 0 and codes(run) == ["clock-unknown"]
     many = join([program_trace(f"r{i}", rank=i) for i in range(3)])
-    assert [n.message for n in many.notices] == ["r0 and 2 more: states no time of day; its times begin with the run"]
+    assert [n.message for n in many.notices] == ["r0 and 2 more: no time of day is stated; the times begin with the run"]
     alone = join([program_trace("a", start=99)])
     assert alone.table("kernels")["start"][0] == 0 and alone.epoch_ns is None and alone.notices == []
 

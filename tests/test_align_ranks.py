@@ -159,6 +159,7 @@ def test_fuller_covers_every_rank() -> None:
     assert run.fuller is not None
     assert [t.path for t in run.traces] == ["l0.json", "l1.json"]
     assert [t.path for t in run.fuller.traces] == ["f0.json", "l1.json"]
+    assert run.traces[1] is run.fuller.traces[1]
 
 
 def test_samples_have_no_rank_and_make_no_rank() -> None:

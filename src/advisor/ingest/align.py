@@ -42,6 +42,11 @@ def join(traces: Sequence[Trace], options: Options | None = None) -> Run:
     run.notices = notices + run.notices
     if full:
         run.fuller = _merged(full, beside, options)
+    runs = [run, *([run.fuller] if run.fuller else [])]
+    # A trace of both runs stays one object.
+    stripped = {id(trace): replace(trace, tables={}, strings=Strings()) for each in runs for trace in each.traces}
+    for each in runs:
+        each.traces = [stripped[id(trace)] for trace in each.traces]
     return run
 
 
@@ -56,7 +61,7 @@ def _merged(events: Sequence[Trace], beside: Sequence[Trace], options: Options) 
             if len(table):
                 parts.setdefault(name, []).append(_moved(table, offset, trace.rank, codes))
     return Run(
-        traces=[replace(trace, tables={}, strings=Strings()) for trace in traces],
+        traces=traces,
         tables={name: Table.concat(name, tables) for name, tables in parts.items()},
         strings=strings,
         devices=_devices(traces),

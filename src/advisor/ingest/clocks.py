@@ -86,21 +86,21 @@ def _leading(events: Sequence[Trace], samples: Sequence[Trace]) -> list[int]:
 def _shift(trace: Trace, span: tuple[int, int], reference: tuple[int, int] | None) -> tuple[int | None, Notice | None]:
     """What to add to the wall clock of a trace that does not lead, None for a line of its own; and what to say about it."""
     if trace.epoch_ns is None or reference is None:
-        return None, Notice("clock-unknown", "states no time of day; its times begin with the run")
+        return None, Notice("clock-unknown", "no time of day is stated; the times begin with the run")
     if not trace.local_clock:
         outside = span[1] < reference[0] or span[0] > reference[1]
-        return 0, Notice("samples-outside-trace", "was not taken during the trace") if outside else None
+        return 0, Notice("samples-outside-trace", "not taken during the trace") if outside else None
     overlap = {
         q * _QUARTER: min(span[1] + q * _QUARTER, reference[1]) - max(span[0] + q * _QUARTER, reference[0]) for q in _ZONES
     }
     best = max(overlap.values())
     if best < 0:
-        text = "was not taken during the trace, whatever its time zone; has a time line of its own"
+        text = "not taken during the trace, whatever the time zone; kept on a time line of its own"
         return None, Notice("samples-not-aligned", text)
     # UTC first, then the nearest zone: the same input gives the same answer on every machine.
     fitting = sorted((shift for shift, length in overlap.items() if length == best), key=lambda shift: (abs(shift), shift))
     minutes = -fitting[0] // _QUARTER * 15
     zone = f"UTC{'-' if minutes < 0 else '+'}{abs(minutes) // 60}:{abs(minutes) % 60:02}"
     more = f", though {len(fitting) - 1} other zones do, too" if len(fitting) > 1 else ""
-    text = f"states no time zone; taken as {zone}, where it meets the trace{more}"
+    text = f"no time zone is stated; taken as {zone}, which meets the trace{more}"
     return fitting[0], Notice("clock-zone-guessed", text)
