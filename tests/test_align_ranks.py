@@ -59,6 +59,14 @@ def test_names_tell_files_of_unknown_rank_apart() -> None:
     assert run.ranks == [0, 1, 10] and run.fuller is None
 
 
+def test_folders_that_all_files_share_name_no_rank() -> None:
+    at = 1_800_000_000 * S
+    run = join([program_trace(f"/data/worker3/{name}.json", epoch_ns=at, device=i) for i, name in enumerate("ab")])
+    assert run.ranks == [0, 1]
+    run = join([program_trace(f"/data/worker3/rank{i}/t.json") for i in (4, 2)])
+    assert run.ranks == [2, 4]
+
+
 def test_processes_that_ran_at_once_are_numbered_by_device() -> None:
     at = 1_800_000_000 * S
     run = join([program_trace("a.json", epoch_ns=at, device=1), program_trace("b.json", epoch_ns=at + 1000, device=0)])

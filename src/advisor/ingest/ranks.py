@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -42,7 +43,10 @@ def assign(traces: Sequence[Trace], wanted: int | None, notices: list[Notice]) -
             )
         return kept
     if len(traces) > 1:
-        traces = [replace(t, rank=rank_from_name(t.path)) if t.rank is None else t for t in traces]
+        # Folders that all files share tell none apart: /data/worker3 may be the name of a machine.
+        shared = os.path.commonpath([os.path.dirname(os.path.abspath(t.path)) for t in traces])
+        names = [os.path.relpath(os.path.abspath(t.path), shared) for t in traces]
+        traces = [replace(t, rank=rank_from_name(n)) if t.rank is None else t for t, n in zip(traces, names, strict=True)]
     unknown = [trace for trace in traces if trace.rank is None]
     known = sorted({trace.rank for trace in traces if trace.rank is not None})
     if not unknown or len(traces) == 1:
