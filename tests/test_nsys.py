@@ -247,6 +247,19 @@ def test_graphs_traced_as_a_whole(read) -> None:
     assert codes(trace) == ["graph-kernels-not-recorded"]
 
 
+def test_kernels_of_graph_nodes_share_the_correlation_of_their_launch(read) -> None:
+    export = NsysExport()
+    launch = export.call("cudaGraphLaunch_v10000", 5, 8)
+    for node in range(3):
+        export.kernel("k", 10 + node, 11 + node, correlation=launch, graphNodeId=2 << 32 | node)
+    export.metadata("PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE", "Node")
+    trace = read(export)
+    assert column(trace, "kernels", "graph_node") == [2 << 32, 2 << 32 | 1, 2 << 32 | 2]
+    assert column(trace, "kernels", "correlation") == [launch] * 3
+    assert trace.capture.graph_nodes is True
+    assert codes(trace) == []
+
+
 def test_graph_launches_without_any_gpu_row(read) -> None:
     export = NsysExport()
     export.kernel("k", 10, 20, correlation=export.call("cudaLaunchKernel_v7000", 1, 2))

@@ -17,7 +17,7 @@ from advisor.ingest.source import Source, temporary_folder
 from advisor.model import InputError
 from build.nsys import NsysExport
 
-REPORT = b"NVIDIA Tegra Profiler Report 1\x2e\x0a" + bytes(range(256))
+REPORT = b"NVIDIA Tegra Profiler Report 2024@2@3@38-1v0!" + bytes(range(256))
 STREAM = b"U3w[END]NVIDIA Nsight Systems Stream 2024.2.3" + bytes(99)
 
 
@@ -176,13 +176,14 @@ def test_a_packed_report(tmp_path: Path, program) -> None:
 def test_without_nsys_the_command_is_named(report: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     message = refusal(report)
+    assert message.startswith("a report of nsys 2024.2.3, and `nsys` is not on the PATH")
     assert message.endswith("run: nsys export --type sqlite --output 'my run.sqlite' 'my run.nsys-rep'")
 
 
 @pytest.mark.parametrize("body", ["sys.exit(1)", "shutil.copy(export, output); sys.exit(3)", "pass", "os.abort()"])
 def test_nsys_that_fails(report: Source, program, body: str) -> None:
     program(body)
-    assert "`nsys export` failed" in refusal(report)
+    assert "`nsys export` failed on a report of nsys 2024.2.3 (an older nsys cannot read it)" in refusal(report)
     assert left_over() == []
 
 

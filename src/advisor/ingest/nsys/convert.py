@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -17,6 +18,7 @@ from advisor.model import InputError
 # First bytes of what nsys 2022.4 writes.
 _REPORT = b"NVIDIA Tegra Profiler Report"
 _STREAM = b"NVIDIA Nsight Systems Stream"  # not at the very begin: .qdstrm, what is left where no importer was installed
+_VERSION = re.compile(rb"Report (\d{4})@(\d+)@(\d+)@")  # since 2023 or so
 _LIMIT_S = 1800.0
 
 
@@ -30,15 +32,17 @@ def exported(source: Source, limit_s: float = _LIMIT_S) -> Path:
 
     Raises InputError, which names the command to run, where `nsys` is lacking, fails, or takes longer than `limit_s`.
     """
-    name = shlex.quote(source.name)
-    if _STREAM in source.head(64):
+    name, head = shlex.quote(source.name), source.head(64)
+    if _STREAM in head:
         raise InputError(
             f"a raw recording of Nsight Systems; import it first: QdstrmImporter -i {name} -o {_with_suffix(source, '.nsys-rep')}"
         )
     by_hand = f"nsys export --type sqlite --output {_with_suffix(source, '.sqlite')} {name}"
+    version = _VERSION.search(head)
+    recorder = "nsys " + b".".join(version.groups()).decode() if version else "Nsight Systems"
     program = shutil.which("nsys")
     if program is None:
-        raise InputError(f"a report of Nsight Systems, and `nsys` is not on the PATH to export it; run: {by_hand}")
+        raise InputError(f"a report of {recorder}, and `nsys` is not on the PATH to export it; run: {by_hand}")
     report = source.local_file().absolute()
     target = temporary_folder() / f"{len(os.listdir(temporary_folder()))}-export.sqlite"
     if sys.stderr.isatty():
@@ -50,7 +54,7 @@ def exported(source: Source, limit_s: float = _LIMIT_S) -> Path:
         raise InputError(f"`nsys export` took longer than {limit_s:.0f} s; run: {by_hand}")
     if code != 0 or not target.is_file():
         _remove(target)
-        raise InputError(f"`nsys export` failed: an nsys older than the one that recorded cannot read the report; run: {by_hand}")
+        raise InputError(f"`nsys export` failed on a report of {recorder} (an older nsys cannot read it); run: {by_hand}")
     return target
 
 
