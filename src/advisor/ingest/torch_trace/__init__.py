@@ -17,6 +17,7 @@ from advisor.ingest.torch_trace.share import NeedsOneProcess, read_alone
 from advisor.model import InputError, Trace
 
 FORMAT = "torch-trace"
+_USUAL_LOSS = 0.01  # share of GPU rows without a launch that is no news: both ends of a window cut some off
 _EPOCH = 1_000_000_000_000_000_000  # ns; a later time is taken for one since 1970
 
 
@@ -40,21 +41,25 @@ def _read(source: Source, processes: int) -> Trace:
         window = Window(stream)
         metadata.read_head(window, head)
         if not head.in_events:
-            raise InputError(refusal(source.head()) or "no trace events in it")
+            raise InputError(_refused(source, "text without trace events"))
         if processes > 1:
-            with parallel.read_together(EventText(window), source, processes) as parts:
+            with parallel.read_together(EventText(window, head.bare), source, processes) as parts:
                 merged = assemble.merge(parts)
         else:
-            share = read_alone(EventText(window))
+            share = read_alone(EventText(window, head.bare))
             share.pair_halves()
             merged = assemble.merge([local(share)])
     trace = Trace(source.path, FORMAT)
     values = head.values | (merged.tail.values if merged.tail else {})
     _fill(trace, values, merged)
     if not trace.tables:
-        raise InputError(refusal(source.head()) or "a Chrome trace without GPU or host events of a profiler we know")
+        raise InputError(_refused(source, "a Chrome trace without GPU or host events of a profiler we know"))
     _tell(trace, merged, source)
     return trace
+
+
+def _refused(source: Source, otherwise: str) -> str:
+    return f"this is {refusal(source.head()) or otherwise}"
 
 
 def _fill(trace: Trace, values: dict[str, Any], merged: assemble.Merged) -> None:

@@ -6,6 +6,7 @@ One struct per phase; `cat` groups rows for the column builders: the category of
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from types import GenericAlias
 from typing import Any, ClassVar
@@ -134,7 +135,7 @@ def as_int(value: Any) -> int | None:
         if isinstance(value, str):
             value = int(value, 16) if value[:2] in ("0x", "0X") else int(value)
         elif isinstance(value, float):
-            value = int(value)
+            value = int(value) if abs(value) < _INT64 else None
     except (ValueError, OverflowError):
         return None
     if not isinstance(value, int):
@@ -147,6 +148,8 @@ def _as_text(value: Any) -> str | None:
 
 
 def _as_id(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value if isinstance(value, int | str | float) and not isinstance(value, bool) else None
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from advisor.ingest.torch_trace.events import ANY
 from advisor.model import Strings
 
@@ -45,7 +47,10 @@ class Texts(dict[bytes, int]):
             self.left_out += 1
             return -1
         self._left -= len(raw) + 100  # the dictionary's own share
-        text = raw.decode("utf-8", "replace")
+        try:
+            text = msgspec.json.format(raw, indent=0).decode()  # the same in every layout
+        except ValueError:
+            text = raw.decode("utf-8", "replace")
         code = self[raw] = self._strings.code(self._clean(text) if self._clean else text)
         return code
 

@@ -40,6 +40,7 @@ class Members:
 
     values: dict[str, Any] = field(default_factory=dict)
     in_events: bool = False
+    bare: bool = False  # the array is the whole text
     complete: bool = False  # the end of the object was seen
     more: bool = False  # another text follows
     damaged: bool = False
@@ -54,7 +55,7 @@ def read_head(window: Window, members: Members) -> None:
     while (first := window.peek()) in (0x7B, 0x5B):  # { or [
         window.at += 1
         if first == 0x5B:
-            members.in_events = True
+            members.in_events = members.bare = True
             return
         read_members(window, members)
         if members.in_events or not members.complete:
@@ -95,14 +96,12 @@ def read_members(window: Window, members: Members) -> None:
                 members.values[name] = repaired(text)
 
 
-def read_tail(window: Window) -> Members:
-    """The members behind the event array, which the window begins with."""
-    members = Members()
-    if window.peek() != -1:
+def read_tail(window: Window, bare: bool) -> Members:
+    """What follows the event array, from where the window stands. `bare`: the array was the whole text."""
+    members = Members(complete=bare)
+    if not bare:
         read_members(window, members)
-        members.more = window.peek() != -1
-    else:
-        members.complete = True  # the array was the whole text
+    members.more = members.complete and window.peek() != -1
     return members
 
 

@@ -31,10 +31,11 @@ def suitable(source: Source) -> int:
     """How many processes to use for `source`."""
     if not POSSIBLE or source.member is not None:
         return 1
-    size = os.path.getsize(source.file)
-    with open(source.file, "rb") as file:
-        if file.read(2) == GZIP_MAGIC:
-            size *= _RATIO
+    try:
+        with open(source.file, "rb") as file:
+            size = os.fstat(file.fileno()).st_size * (_RATIO if file.read(2) == GZIP_MAGIC else 1)
+    except OSError:
+        return 1
     return min(len(os.sched_getaffinity(0)), _MOST) if size >= _WORTH else 1
 
 
@@ -100,8 +101,8 @@ def _fork(source: Source, tickets: int, file: int) -> int:
         source.advance = lambda n: None
         with source.open() as stream:
             window = Window(stream)
-            read_head(window, Members())
-            leave(read_units(EventText(window), _units(tickets)), file)
+            read_head(window, head := Members())
+            leave(read_units(EventText(window, head.bare), _units(tickets)), file)
         status = 0
     finally:
         os._exit(status)

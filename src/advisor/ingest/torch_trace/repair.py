@@ -15,10 +15,14 @@ from advisor.ingest.torch_trace import events
 # Between two events. In valid JSON it cannot match inside a string: the quote would end the string, and what follows a
 # string's end is punctuation or white space, never a word. It can match inside an event only between objects of a list.
 BETWEEN = re.compile(rb'\}\s*,\s*\{\s*"\w')
-_END = re.compile(rb'\]\s*(?:\}|,\s*"|$)')  # of the event array: the object ends or has another member, or the text ends
-_LAST_EVENT = re.compile(rb"\}\s*" + _END.pattern)
+_ARRAY_END = re.compile(rb'\]\s*(?:\}|,\s*"|$)')  # the object ends or has another member, or the text ends
+_LIST_END = re.compile(rb"\]\s*(?!\s|,)")  # anything but another value
+_LAST_EVENT = re.compile(rb"\}\s*" + _ARRAY_END.pattern)
+_FOLLOWS = re.compile(rb"\s*(?:[,\]]|$)")  # behind an event
+# Where events go on behind something that is none: in front of an object, or behind the last event.
+_RESUME = re.compile(rb'(,\s*)\{\s*"\w|(\}\s*)(?=' + _ARRAY_END.pattern + rb")")
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\]]', re.DOTALL)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _QUOTE = re.compile(r'(?<!\\)"')
 _LONG_SCAN = 1 << 16  # bytes behind a boundary looked through to find where an event ends
@@ -55,7 +59,9 @@ def object_end(text: bytes, start: int, limit: int) -> tuple[int | None, bool]:
 class Reader:
     """Decodes stretches of an event array, strictly where possible, else event by event."""
 
-    def __init__(self) -> None:
+    def __init__(self, bare: bool) -> None:
+        """`bare`: the array is the whole text, not the member of an object."""
+        self.bare = bare
         self.exact = False
         self.dropped: Counter[str] = Counter()  # why -> events
         self.repaired = 0  # events that needed a repair
@@ -84,11 +90,14 @@ class Reader:
             at = _skip_gap(text, at)
             if at >= len(text):
                 return Careful(found, len(text))
-            if text[at] == 0x5D and _END.match(text, at):  # ]
+            if text[at] == 0x5D and self._closes(text, at):  # ]
                 return Careful(found, at, at)
             if text[at] != 0x7B:  # {
+                onward = _RESUME.search(text, at)
+                if onward is None and not at_end:
+                    return Careful(found, at)
                 self.dropped["not an event"] += 1
-                at = _next_value(text, at)
+                at = len(text) if onward is None else onward.end(onward.lastindex or 0)
                 continue
             between = BETWEEN.search(text, at)
             stop = between.start() + 1 if between else len(text)
@@ -101,6 +110,10 @@ class Reader:
             if end is None and not at_end and (unfinished or between is None):
                 return Careful(found, at)
             at = self._mend(text, at, stop, end, between is None, found)
+
+    def _closes(self, text: bytes, at: int) -> bool:
+        """Whether the bracket at `at` ends the array: what follows it is not another event."""
+        return (_LIST_END if self.bare else _ARRAY_END).match(text, at) is not None
 
     def _end(self, text: bytes, at: int, stop: int) -> tuple[int | None, bool]:
         """Where the event at `at` ends, if it does; and whether it is well-formed as far as the text goes."""
@@ -115,8 +128,8 @@ class Reader:
         return end, end is None and not in_string and limit == len(text)
 
     def _mend(self, text: bytes, at: int, stop: int, end: int | None, last: bool, found: list[Any]) -> int:
-        """Handle the event at `at` that no decoder took as it is; returns where to go on."""
-        if end is not None:
+        """Handle the event at `at` that no decoder took together with what follows; returns where to go on."""
+        if end is not None and _FOLLOWS.match(text, end):
             rows = self._one(text[at:end])
             if rows is not None:
                 found += rows

@@ -131,7 +131,9 @@ class EventText:
     asked for in rising order.
     """
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: Window, bare: bool) -> None:
+        """`bare`: the array is the whole text, not the member of an object."""
+        self.bare = bare
         self._window = window
         self._base = -window.at  # position in the array of the window's first byte
         self._cut = 0  # where the last block ended, and where the next event begins, as positions in the array

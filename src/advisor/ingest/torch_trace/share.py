@@ -70,14 +70,16 @@ class Share:
 
 def read_alone(text: EventText) -> Share:
     """All blocks, as one unit."""
-    share, reader, carry, index = Share(), Reader(), b"", 0
+    share, reader, carry, index = Share(), Reader(text.bare), b"", 0
     with _no_collection():
         while (block := text.block(index)) is not None:
             index += 1
+            if not block.text and not block.last:
+                continue
             whole = carry + block.text
             taken = _take(whole, block.last or len(whole) > _LONGEST_EVENT, reader, share.builder)
             if taken.array_end is not None:
-                share.tail = read_tail(text.rest(whole[taken.array_end + 1 :]))
+                share.tail = read_tail(text.rest(whole[taken.array_end + 1 :]), text.bare)
                 break
             carry = whole[taken.read :]
             if carry and not block.open:
@@ -90,7 +92,7 @@ def read_alone(text: EventText) -> Share:
 
 def read_units(text: EventText, units: Iterable[int]) -> Share:
     """The given units, in rising order, until the text or the array ends. Raises NeedsOneProcess."""
-    share, reader = Share(), Reader()
+    share, reader = Share(), Reader(text.bare)
     with _no_collection():
         for unit in units:
             done = _read_unit(text, unit, share, reader)
@@ -110,7 +112,7 @@ def _read_unit(text: EventText, unit: int, share: Share, reader: Reader) -> bool
             return True
         taken = _take(block.text, block.last, reader, share.builder)
         if taken.array_end is not None:
-            share.tail = read_tail(text.rest(block.text[taken.array_end + 1 :]))
+            share.tail = read_tail(text.rest(block.text[taken.array_end + 1 :]), text.bare)
             return True
         if block.open or taken.read < len(block.text):
             raise NeedsOneProcess

@@ -37,14 +37,14 @@ def from_text(text: str) -> int:
 
 
 def _one(value: Any, missing: int) -> int:
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool) or value is None or value == "" or value != value:  # NaN
         return missing
     if isinstance(value, int):
         return value * 1000 if abs(value) <= _MOST else NO_TIME
     if isinstance(value, float):
         if abs(value) >= _COARSE:
             raise NeedsText
-        return NO_TIME if value != value else round(value * 1000)
+        return round(value * 1000)
     if isinstance(value, str):
         return from_text(value)
     text = bytes(value).decode("ascii", "replace").strip('"')  # msgspec.Raw
@@ -77,7 +77,9 @@ def nanoseconds_of_texts(values: list[Any], missing: int = NO_TIME) -> Times:
     """As `nanoseconds`, for raw JSON text."""
     text = b" ".join(values).replace(b'"', b"")
     if text.count(b".") == len(values) and _all_three_decimals(text, len(values)):
-        return np.array(text.replace(b".", b"").split(b" "), np.int64)
+        found = np.array(text.replace(b".", b"").split(b" "), np.uint64)
+        if int(found.max()) <= _MOST * 1000:
+            return found.astype(np.int64)
     return np.array([_one(v, missing) for v in values], np.int64)
 
 
