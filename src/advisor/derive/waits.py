@@ -19,9 +19,9 @@ from advisor.model import CopyKind, MemoryKind, Run
 class Waits:
     """One entry a wait in an ordinary step, in order of time.
 
-    side: position in the arrays of `Steady.side`; kind: CallKind; wait_ns: how long it waited as recorded; idle_ns: from its
-    end to the next GPU work; cost_ns: host work of the call, and of the copy to the host that it waits for, without what
-    the profiler added; op: row of `host_ops` of the outermost operator around it, else -1.
+    side: position in the arrays of `Steady.side`; kind: CallKind; op: row of `host_ops` of the outermost operator around it,
+    else -1. wait_ns: how long it waited as recorded; idle_ns: from its end to the next GPU work, -1 where none follows.
+    cost_ns: host work of the call, and of the copy to the host that it waits for, without what the profiler added.
     """
 
     side: npt.NDArray[np.int64]
@@ -33,6 +33,12 @@ class Waits:
 
     def __len__(self) -> int:
         return len(self.side)
+
+    @property
+    def total_idle_ns(self) -> int:
+        """All idle time after the waits; one that nothing follows counts as the others on average."""
+        known = self.idle_ns[self.idle_ns >= 0]
+        return int(known.mean() * len(self)) if len(known) else 0
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Waits:
         return Waits(
@@ -48,14 +54,16 @@ class Waits:
 def waits(run: Run, steady: Steady) -> Waits:
     """Synchronising calls and copies to the host that block, after which the GPU ran dry.
 
-    Left out: waits for copies from pageable host memory (the copy is the cause), a wait after which the process launches
-    nothing more (the profiler's closing one), and waits beside which the GPU stayed busy.
+    Left out: waits for copies from pageable host memory (the copy is the cause), waits beside which the GPU stayed busy, and,
+    where no mark says where the last step ends, a wait after which nothing is launched (the profiler's closing one).
     """
     side, copied = steady.side, _copies(run, steady)
     synchronises = np.isin(side.kind, SYNCS)
     reads = copied == int(CopyKind.DEVICE_TO_HOST)
-    launches = np.flatnonzero(links(run).count[side.call] > 0)
-    last = int(launches[-1]) if len(launches) else -1
+    last = len(side)
+    if steady.source in ("none", "inferred"):
+        launches = np.flatnonzero(links(run).count[side.call] > 0)
+        last = int(launches[-1]) if len(launches) else -1
     before, after = np.roll(copied, 1), np.roll(synchronises, -1)
     before[0], after[-1] = -1, False
     dry = ~contains(steady.activity.busy, side.end)
@@ -86,11 +94,11 @@ def _copies(run: Run, steady: Steady) -> npt.NDArray[np.int64]:
 
 
 def _idle_after(steady: Steady, moments: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """From each moment to the next GPU work; 0 where none follows."""
+    """From each moment to the next GPU work; -1 where none follows."""
     starts = steady.activity.busy[0]
     following = np.searchsorted(starts, moments)
     known = following < len(starts)
-    result = np.zeros(len(moments), np.int64)
+    result = np.full(len(moments), -1, np.int64)
     result[known] = starts[following[known]] - moments[known]
     return result
 

@@ -15,7 +15,7 @@ from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.host import HostSide, host_sides
 from advisor.derive.intervals import IntervalSet, clip, covered, merge, union
 from advisor.derive.nesting import thread_keys
-from advisor.derive.steps import step_time, steps
+from advisor.derive.steps import Steps, steps
 from advisor.detectors.words import count_text, time_text
 from advisor.model import CopyKind, Evidence, Location, Run, Saving
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
@@ -39,8 +39,8 @@ class Stall:
 
 def detect(ctx: Context) -> Draft | None:
     run, found = ctx.run, steps(ctx.run)
-    step, recorded = two_sided(run), step_time(run)
-    if step is None or recorded is None or found.source == "none":
+    step = two_sided(run)
+    if step is None or found.source == "none":
         raise NotApplicable("the input holds no steps")
     own = found.of(step.rank, step.process)
     own = own[~found.hitch[own]]
@@ -49,9 +49,9 @@ def detect(ctx: Context) -> Draft | None:
         raise NotApplicable(
             "too few steps to tell a stall from a step", "record at least as many steps as lie between checkpoints"
         )
-    taken = found.time()[own]
     # Stalls may be half of the recorded steps: the lower quartile is an ordinary step, the median need not be.
-    middle = int(np.quantile(taken, 0.25, method="lower"))
+    middle = int(np.quantile(found.time()[own], 0.25, method="lower"))
+    taken = _held(found, own)
     stalls = _stalls(ctx, side, own, taken, middle)
     if not stalls:
         return None
@@ -88,6 +88,15 @@ def detect(ctx: Context) -> Draft | None:
             "steps. If checkpoints are rarer than that, it shrinks in proportion."
         )
     return draft
+
+
+def _held(found: Steps, own: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How long the host stayed in each step after the GPU had finished the one before.
+
+    A host that ran ahead waits for the GPU first, and the step after a stall is late only because of it: neither counts.
+    """
+    before = np.concatenate(([0], found.gpu_end[own][:-1]))
+    return np.maximum(found.end[own] - np.maximum(found.start[own], before), 0)
 
 
 def _stalls(ctx: Context, side: HostSide, own: npt.NDArray[np.int64], taken: npt.NDArray[np.int64], middle: int) -> list[Stall]:
@@ -137,7 +146,9 @@ def _what(run: Run, side: HostSide, start: int, end: int) -> tuple[int, int, int
     last = last[last >= 0]
     rows = work.row[last[work.source[last] == COPY]]
     rows = rows[copies["kind"][rows] == int(CopyKind.DEVICE_TO_HOST)]
-    pause = int(side.before[calls].max(initial=0))
+    near = slice(calls.start, calls.stop + 1)  # the last segment of a step ends at the first call of the next
+    inside = np.minimum(side.start[near], end) - np.maximum(side.start[near] - side.before[near], start)
+    pause = int(inside.max(initial=0))
     return int(np.maximum(copies["bytes"][rows], 0).sum()), len(rows), pause
 
 
@@ -181,8 +192,8 @@ def _evidence(
         ]
         for place in shown
     ]
-    columns = ["step", "step_ns", "copies_to_host", "copied_bytes", "longest_pause_ns"]
-    return Evidence("Stalled steps and the steps before them", columns, rows)
+    columns = ["step", "held_ns", "copies_to_host", "copied_bytes", "longest_pause_ns"]
+    return Evidence("How long the host stayed in stalled steps, and in those before them", columns, rows)
 
 
 def _places(
@@ -199,7 +210,7 @@ def _places(
     for stall in stalls:
         for place in stall.steps:
             calls = side.between(int(start[place]), int(end[place]))
-            rows.append(np.arange(calls.start, calls.stop))
+            rows.append(np.arange(calls.start, min(calls.stop + 1, len(side))))
     picked = np.concatenate(rows)
     picked = picked[side.before[picked] > 0]
     middle = side.start[picked] - side.before[picked] // 2

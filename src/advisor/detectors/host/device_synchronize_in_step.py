@@ -20,7 +20,7 @@ def detect(ctx: Context) -> Draft | None:
     if each < ctx.threshold("least_per_step"):
         return None
     gone = change(judged, found, ctx.threshold("wake_up_ns"))
-    wait, idle = (int(values.sum()) // max(judged.count, 1) for values in (found.wait_ns, found.idle_ns))
+    wait, idle = (total // max(judged.count, 1) for total in (int(found.wait_ns.sum()), found.total_idle_ns))
     closing = bool(last_of_step(judged, found).all())
     names = sorted({ctx.run.strings[int(code)] for code in operators(ctx.run, found) if code >= 0})
     return Draft(

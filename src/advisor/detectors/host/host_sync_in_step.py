@@ -26,7 +26,7 @@ def detect(ctx: Context) -> Draft | None:
     gone = change(judged, found, ctx.threshold("wake_up_ns"))
     codes, counts = np.unique(operators(ctx.run, found), return_counts=True)
     names = [ctx.run.strings[int(code)] for code in codes[np.argsort(-counts, kind="stable")] if code >= 0]
-    wait, idle = (int(values.sum()) // max(judged.count, 1) for values in (found.wait_ns, found.idle_ns))
+    wait, idle = (total // max(judged.count, 1) for total in (int(found.wait_ns.sum()), found.total_idle_ns))
     closing = bool(last_of_step(judged, found).all())
     by = f" in {names[0]}" if names else ""
     return Draft(

@@ -24,7 +24,7 @@ def change(steady: Steady, found: Waits, wake_up_ns: float) -> Change:
     """
     step, n = steady.step, max(steady.count, 1)
     if step.gpu_bound:
-        wait = min(step.wait_ns, int(found.idle_ns.sum()) // n)
+        wait = min(step.wait_ns, found.total_idle_ns // n)
     else:
         wait = steady.turns(int(found.wait_ns.sum()))
     host = int(found.cost_ns.sum()) // n
@@ -39,7 +39,7 @@ def evidence(run: Run, steady: Steady, found: Waits) -> Evidence:
     distinct, group = np.unique(np.stack([call, operator]), axis=1, return_inverse=True)
     group = group.reshape(-1)
     wait = np.bincount(group, weights=found.wait_ns)
-    idle = np.bincount(group, weights=found.idle_ns)
+    idle = np.bincount(group, weights=np.maximum(found.idle_ns, 0))
     count = np.bincount(group)
     order = np.argsort(-(wait + idle), kind="stable")[:8]
     rows = [
@@ -81,7 +81,7 @@ def places(run: Run, steady: Steady, found: Waits) -> list[Location]:
     """The user's lines that wait."""
     rows = steady.side.call[found.side]
     calls = run.table("runtime_calls")
-    weights = (found.wait_ns + found.idle_ns + 1).astype(float)
+    weights = (found.wait_ns + np.maximum(found.idle_ns, 0) + 1).astype(float)
     return locations(run, thread_keys(calls)[rows], calls["start"][rows], weights)
 
 

@@ -10,7 +10,7 @@ from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.intervals import IntervalSet, covered, union
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import Steady, steady
-from advisor.detectors.input.loading import Loading, change, evidence, loading, workers_needed
+from advisor.detectors.input.loading import Loading, change, evidence, gain, loading, workers_needed
 from advisor.detectors.words import time_text
 from advisor.model import CopyKind, Run
 from advisor.rules.contract import Context, Draft, NotApplicable
@@ -29,9 +29,9 @@ def detect(ctx: Context) -> Draft | None:
 
 
 def _by_ranges(ctx: Context, judged: Steady, found: Loading) -> Draft | None:
-    if found.idle_frac(judged) < ctx.threshold("idle_share"):
+    gone = found.gone(judged, ctx.threshold("handover_ns"))
+    if gain(judged, gone) < ctx.threshold("gain_share"):
         return None
-    gone = change(found.wait_ns, ctx.threshold("handover_ns"))
     share = found.wait_ns / max(judged.step.step_ns, 1)
     ranges = ctx.run.table("ranges")
     name = ctx.run.strings[int(ranges["name"][found.rows[0]])]
@@ -63,16 +63,16 @@ def _between_steps(ctx: Context, judged: Steady) -> Draft | None:
     if len(idle) < max(judged.count - 1, 1):
         return None
     typical = int(np.median(idle))
-    spared = max(judged.step.step_ns - judged.step.gpu_ns, 0)
-    if typical < ctx.threshold("unmarked_gap_ns") or min(typical, spared) < ctx.threshold("unmarked_share") * judged.step.step_ns:
-        return None
     wait = judged.host_within(gaps)
+    gone = change(judged, wait, typical, ctx.threshold("handover_ns"))
+    if typical < ctx.threshold("unmarked_gap_ns") or gain(judged, gone) < ctx.threshold("unmarked_share"):
+        return None
     copied = _copy_follows(ctx.run, judged, firsts)
     then = " and then copies to the GPU" if copied else ""
     return Draft(
         title=f"The host spends {time_text(typical)} between steps outside CUDA calls{then}: most often this is data loading",
         confidence="low",
-        change=change(wait, ctx.threshold("handover_ns")),
+        change=gone,
         subject=["between steps"],
         facts={"gap_ns": typical, "loader_ns": wait, "gpu_idle_ns": typical, "copy_follows": copied},
         evidence=[evidence(judged, gaps, "Host time without CUDA calls at the begin of steady steps")],

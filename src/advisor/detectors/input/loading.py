@@ -32,10 +32,8 @@ class Loading:
     idle_ns: int
     single: bool
 
-    def idle_frac(self, steady: Steady) -> float:
-        """Share of the step in which the GPU stands still because of the loader, without what the profiler added."""
-        spared = max(steady.step.step_ns - steady.step.gpu_ns, 0)
-        return min(self.idle_ns, self.wait_ns, spared) / max(steady.step.step_ns, 1)
+    def gone(self, steady: Steady, handover_ns: float) -> Change:
+        return change(steady, self.wait_ns, self.idle_ns, handover_ns)
 
 
 def loading(run: Run, steady: Steady) -> Loading | None:
@@ -59,9 +57,23 @@ def loading(run: Run, steady: Steady) -> Loading | None:
     )
 
 
-def change(wait_ns: int, handover_ns: float) -> Change:
-    """The loader's work leaves the thread that drives the GPU; handing over a finished batch stays."""
-    return Change(host_ns=max(wait_ns - int(handover_ns), 0))
+def change(steady: Steady, wait_ns: int, idle_ns: int, handover_ns: float) -> Change:
+    """The loader's work leaves the thread that drives the GPU; handing over a finished batch stays.
+
+    Where the GPU sets the pace nevertheless, what it was idle meanwhile goes.
+    """
+    step = steady.step
+    return Change(
+        host_ns=max(wait_ns - int(handover_ns), 0),
+        wait_ns=min(step.wait_ns, idle_ns) if step.gpu_bound else 0,
+        limit_ns=max(wait_ns - int(handover_ns), 0),
+    )
+
+
+def gain(steady: Steady, gone: Change) -> float:
+    """By which share of itself the step gets shorter: nothing where the GPU hides the loader."""
+    after = steady.step.after(host_ns=gone.host_ns, wait_ns=gone.wait_ns)
+    return (steady.step.step_ns - after) / max(steady.step.step_ns, 1)
 
 
 def workers_needed(steady: Steady, wait_ns: int, gone: Change) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.derive.activity import loader_ranges
 from advisor.derive.attribution import locations
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import steady
-from advisor.detectors.input.loading import change, evidence, loading, workers_needed
+from advisor.detectors.input.loading import evidence, gain, loading, workers_needed
 from advisor.detectors.words import time_text
 from advisor.rules.contract import Context, Draft, NotApplicable
 
@@ -17,11 +18,13 @@ def detect(ctx: Context) -> Draft | None:
     if judged is None:
         raise NotApplicable("the input holds no steps with CUDA calls and GPU work")
     found = loading(ctx.run, judged)
+    if found is None and len(loader_ranges(ctx.run)):
+        return None  # on threads of its own: it holds nobody up
     if found is None:
         raise NotApplicable("no range marks a data loader", "record with torch.profiler, which marks torch.utils.data.DataLoader")
-    if not found.single or found.idle_frac(judged) < ctx.threshold("idle_share"):
+    gone = found.gone(judged, ctx.threshold("handover_ns"))
+    if not found.single or gain(judged, gone) < ctx.threshold("gain_share"):
         return None
-    gone = change(found.wait_ns, ctx.threshold("handover_ns"))
     share = found.wait_ns / max(judged.step.step_ns, 1)
     workers = workers_needed(judged, found.wait_ns, gone)
     ranges = ctx.run.table("ranges")
@@ -45,7 +48,7 @@ def detect(ctx: Context) -> Draft | None:
     if workers > 16:
         rest = judged.step.after(host_ns=gone.host_ns)
         draft.caveats.append(
-            f"One process takes {time_text(found.wait_ns)} a batch, the rest of the step {time_text(rest)}: {workers} workers would "
-            "be needed to hide all of it, so a cheaper preparation of samples matters more."
+            f"One process takes {time_text(found.wait_ns)} a batch, the rest of the step {time_text(rest)}: {workers} workers "
+            "would be needed to hide all of it, so a cheaper preparation of samples matters more."
         )
     return draft

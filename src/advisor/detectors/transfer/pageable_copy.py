@@ -75,7 +75,7 @@ def _judge(ctx: Context, judged: Steady, kind: CopyKind) -> Draft | None:
         locations=_places(ctx.run, judged, found),
         scope={"ranks": [judged.step.rank]} if judged.step.rank >= 0 else {},
     )
-    if reachable and least > judged.step.step_ns // 2:
+    if reachable and least > max(judged.step.gpu_ns - found.exposed_ns, judged.step.host_ns):
         draft.caveats.append(
             f"Even from pinned memory {size_text(found.bytes)} take {time_text(least)} at {reachable:.0f} GB/s: "
             "send less, or in a smaller type."
