@@ -9,6 +9,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.calls import CallKind, is_kind, links
 from advisor.derive.collectives import collectives
 from advisor.derive.steps import steps
+from advisor.ingest import load
 from advisor.model import CopyKind, MemoryKind
 from build.workload import V100, Workload
 
@@ -107,3 +108,38 @@ def test_kineto_files_hold_the_same_run(tmp_path) -> None:
         assert len(rows) == len(expected)
         lengths = np.array([round(dur * 1000) for _, dur in rows])
         assert lengths.tolist() == (expected["end"] - expected["start"]).tolist()
+
+
+def test_an_nsys_export_holds_the_same_run(tmp_path) -> None:
+    w = Workload(tool="nsys")
+    for _ in w.steps(4):
+        w.copy("HtoD", 1_000_000, source="pageable")
+        w.memset(64)
+        for _ in range(3):
+            w.host(20)
+            w.launch("gemm", gpu_us=300, stream=9)
+        w.sync("device")
+    expected, read = w.to_run(), load([w.write_nsys(tmp_path / "report.sqlite")])
+    for table, columns in (
+        ("kernels", ("start", "end", "stream", "grid_x")),
+        ("copies", ("start", "end", "kind", "source", "target", "bytes")),
+        ("runtime_calls", ("start", "end")),
+    ):
+        for column in columns:
+            shift = read.table(table)["start"][0] - expected.table(table)["start"][0] if column in ("start", "end") else 0
+            assert (read.table(table)[column] - shift).tolist() == expected.table(table)[column].tolist(), (table, column)
+    mine, theirs = two_sided(expected), two_sided(read)
+    assert mine is not None and theirs is not None
+    assert (mine.step_ns, mine.gpu_ns, mine.wait_ns) == (theirs.step_ns, theirs.gpu_ns, theirs.wait_ns)
+
+
+def test_kineto_files_read_back_as_the_same_run(tmp_path) -> None:
+    w = gpu_bound()
+    mine, theirs = two_sided(w.to_run()), two_sided(load(w.write_kineto(tmp_path)))
+    assert mine is not None and theirs is not None
+    assert (mine.step_ns, mine.host_ns, mine.gpu_ns, mine.wait_ns) == (
+        theirs.step_ns,
+        theirs.host_ns,
+        theirs.gpu_ns,
+        theirs.wait_ns,
+    )

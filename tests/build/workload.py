@@ -8,6 +8,7 @@
         w.sync()
     run = w.to_run()              # advisor.model.Run
     paths = w.write_kineto(tmp)   # torch.profiler JSON, one file a rank
+    path = w.write_nsys(tmp / "report.sqlite")      # Nsight Systems export
 
 Every method speaks at the cursor `w.now` (ns) of the current thread and moves it on. Times are given in microseconds. The
 GPU follows by itself: work starts when its stream is free and its launch is through, or at `start_us`.
@@ -137,6 +138,13 @@ class Workload(Rank):
 
         self.close()
         return [write(self, rank, folder) for rank in self.ranks]
+
+    def write_nsys(self, path: Path) -> Path:
+        """One SQLite export with all ranks; for a workload of tool "nsys"."""
+        from build.workload_nsys import write
+
+        self.close()
+        return write(self, path)
 
 
 def _table(name: str, rows: list[dict[str, Any]], strings: Strings) -> Table:
