@@ -22,7 +22,8 @@ _VALUES = st.one_of(
     _INTEGERS.map(lambda number: -number),
     st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False),
-    st.text(st.characters(codec="utf-8"), max_size=80),
+    # SQLite itself replaces the first two in UTF-16.
+    st.text(st.characters(codec="utf-8", exclude_characters="\ufffe\uffff\ufeff"), max_size=80),
     st.binary(max_size=70),
 )
 
@@ -61,7 +62,6 @@ def test_columns_are_what_sqlite_says(
         assert whole[name].tolist() == [v if isinstance(v, int) else NULL for v in expected]
         np.testing.assert_array_equal(real[name], [_number(v) for v in expected])
         texts = [strings[code] if code >= 0 else None for code in text[name].tolist()]
-        # Text in UTF-16 has surrogates for what UTF-8 has bytes for; SQLite replaces what cannot be stored.
         assert texts == [v if isinstance(v, str) else None for v in expected]
     assert database.has_rows("t") == bool(rows)
     database.close()
