@@ -54,9 +54,9 @@ def assign(traces: Sequence[Trace], wanted: int | None, notices: list[Notice]) -
     if len(known) == 1:  # another recording of the only rank there is
         return [replace(trace, rank=known[0]) if trace.rank is None else trace for trace in traces]
     if known:
-        names = named([trace.path for trace in unknown])
+        files = named([trace.path for trace in unknown])
         notices.append(
-            Notice("rank-unknown", f"{names}: the rank is not recorded, beside {_listed(known)}; left out (--rank tells it)")
+            Notice("rank-unknown", f"{files}: the rank is not recorded, beside {_listed(known)}; left out (--rank tells it)")
         )
         return [trace for trace in traces if trace.rank is not None]
     return _number_concurrent(traces, notices)
