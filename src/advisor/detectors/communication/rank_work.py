@@ -1,0 +1,133 @@
+"""How much work each rank has in a step, and how long it waits for the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.derive.activity import Activity, activities, loader_ranges, step_windows
+from advisor.derive.bounds import TwoSided, all_sides
+from advisor.derive.collectives import collectives
+from advisor.derive.host import driving_threads
+from advisor.derive.intervals import IntervalSet, covered, intersect, length, merge, union
+from advisor.derive.kernel_classes import KernelClass, kernel_kinds
+from advisor.derive.nesting import thread_keys
+from advisor.derive.steps import steps
+from advisor.detectors.communication.transfers import on_gpu, sm_share
+from advisor.model import Run
+
+# A GPU that runs anything of a step is sampled at this utilisation (%) or more; below, its clock says nothing.
+_BUSY = 30.0
+
+
+@dataclass(frozen=True)
+class RankWork:
+    """One rank's steady steps. ns per step unless said otherwise.
+
+    compute: for each step, GPU compute without what communication kernels beside it cost; kernels: rows of `kernels` of its
+    compute; beside: whether such a kernel ran beside communication; waited_ns: in collectives, before the last rank came;
+    last_frac: share of the collectives to which it came last; loader_ns: in data loaders on the thread that drives the GPU;
+    clock_mhz: median SM clock under load, None unknown.
+    """
+
+    activity: Activity
+    side: TwoSided
+    windows: IntervalSet
+    compute: npt.NDArray[np.float64]
+    kernels: npt.NDArray[np.int64]
+    beside: npt.NDArray[np.bool_]
+    waited_ns: int
+    last_frac: float
+    loader_ns: int
+    clock_mhz: float | None
+
+    @property
+    def steps(self) -> int:
+        return len(self.windows[0])
+
+    @property
+    def compute_ns(self) -> int:
+        return int(self.compute.mean()) if len(self.compute) else 0
+
+    @property
+    def launches(self) -> float:
+        """Compute kernels a step."""
+        return len(self.kernels) / max(self.steps, 1)
+
+    @property
+    def name(self) -> str:
+        """Words for the rank in a title."""
+        gpu = self.activity.gpu
+        return f"rank {gpu.rank}" if gpu.rank >= 0 else f"process {gpu.process}"
+
+
+def rank_works(run: Run) -> list[RankWork]:
+    """One entry a rank with steady steps and GPU work, by rank and process."""
+    sides = {(side.rank, side.process): side for side in all_sides(run)}
+    mine: dict[tuple[int, int], Activity] = {}
+    for activity in activities(run):
+        key = (activity.gpu.rank, activity.gpu.process)
+        if key in sides and (key not in mine or length(activity.compute) > length(mine[key].compute)):
+            mine[key] = activity
+    clocks = _clocks(run, list(mine.values()))
+    works = [_one(run, mine[key], sides[key], clocks[place]) for place, key in enumerate(mine)]
+    return sorted((work for work in works if work.steps), key=lambda work: (work.side.rank, work.side.process))
+
+
+def _one(run: Run, activity: Activity, side: TwoSided, clock: float | None) -> RankWork:
+    kernels, found, windows = run.table("kernels"), collectives(run), step_windows(run, activity.gpu)
+    own = np.flatnonzero(on_gpu(run, found.kernel, activity.gpu))
+    share = float(sm_share(run, activity, found.kernel[own]).mean()) if len(own) else 0.0
+    beside = intersect(activity.compute, activity.communication)
+    # A communication kernel keeps its SMs while it waits: compute beside it has only the others.
+    compute = covered(activity.compute, *windows) - share * covered(beside, *windows)
+    step = np.searchsorted(windows[0], kernels["end"], side="left") - 1
+    inside = on_gpu(run, np.arange(len(kernels)), activity.gpu) & ~kernel_kinds(run).of(KernelClass.COMMUNICATION)
+    if len(windows[0]):
+        inside &= (step >= 0) & (kernels["end"] <= windows[1][np.maximum(step, 0)])
+    rows = np.flatnonzero(inside)
+    start, end = kernels["start"][rows], kernels["end"][rows]
+    matched = own[found.match[own] >= 0]
+    n = max(len(windows[0]), 1)
+    return RankWork(
+        activity=activity,
+        side=side,
+        windows=windows,
+        compute=compute,
+        kernels=rows,
+        beside=covered(activity.communication, start, end) > (end - start) // 10,
+        waited_ns=length(intersect(activity.peer_wait, merge(windows))) // n,
+        last_frac=float(found.last[matched].mean()) if len(matched) else 0.0,
+        loader_ns=_loading(run, side),
+        clock_mhz=clock,
+    )
+
+
+def _loading(run: Run, side: TwoSided) -> int:
+    """Time in data loaders on the thread that drives the GPU, per steady step."""
+    ranges, found = run.table("ranges"), steps(run)
+    rows = loader_ranges(run)
+    rows = rows[(ranges["rank"][rows] == side.rank) & (ranges["process"][rows] == side.process)]
+    rows = rows[np.isin(thread_keys(ranges)[rows], driving_threads(run))]
+    mine = found.of(side.rank, side.process)
+    mine = mine[found.steady[mine]]
+    if not len(rows) or not len(mine):
+        return 0
+    loading = union(ranges["start"][rows], ranges["end"][rows])
+    return int(covered(loading, found.start[mine], found.end[mine]).sum()) // len(mine)
+
+
+def _clocks(run: Run, which: list[Activity]) -> list[float | None]:
+    """Median SM clock of each GPU under load, MHz; by rank, else by device number where that tells the GPUs apart."""
+    samples = run.table("device_samples")
+    use = samples.known("sm_clock") & (~samples.known("utilization") | (samples["utilization"] >= _BUSY))
+    apart = len({a.gpu.device for a in which}) == len(which)
+    result: list[float | None] = []
+    for activity in which:
+        mine = use & (samples["rank"] == activity.gpu.rank) & samples.known("rank")
+        if not mine.any() and apart:
+            mine = use & ~samples.known("rank") & (samples["device"] == activity.gpu.device)
+        result.append(float(np.median(samples["sm_clock"][mine])) if mine.any() else None)
+    return result

@@ -1,0 +1,259 @@
+"""One rank that has more to do than the others, which wait for it in every collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.detectors.communication.rank_work import RankWork, rank_works
+from advisor.detectors.words import time_text
+from advisor.model import Evidence, Run, Saving
+from advisor.rules.contract import Context, Draft, NotApplicable
+
+EXTRA, LARGER, SLOWER, LOADER = "extra kernels", "larger inputs", "slower GPU", "data loading"
+_FIXES = {
+    EXTRA: ["keep-extra-work-off-the-step", "balance-tokens"],
+    LARGER: ["balance-tokens"],
+    SLOWER: ["check-the-gpu"],
+    LOADER: ["balance-loading"],
+}
+_SAME = 0.02  # numbers of launches within 2 % are equal: profilers lose a few records
+_COMPARABLE = 0.5  # with less of the compute time in kernels that both ranks run, they run different programs
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why `late` is late: excess_ns a step over `light`, the rank that has least of it."""
+
+    what: str
+    late: RankWork
+    light: RankWork
+    excess_ns: int
+    words: str
+
+
+def detect(ctx: Context) -> Draft | None:
+    run, ranks = ctx.run, rank_works(ctx.run)
+    if len(ranks) < 2:
+        raise NotApplicable("needs the recordings of at least two ranks of the same steps", ctx.rule.capture)
+    if not any(rank.last_frac for rank in ranks):
+        raise NotApplicable("no collective was recorded on more than one rank", ctx.rule.capture)
+    if run.world_size and 2 * len(ranks) < run.world_size:
+        raise NotApplicable(f"{len(ranks)} of {run.world_size} ranks were recorded: the late one may be any", ctx.rule.capture)
+    step = max(rank.side.step_ns for rank in ranks)
+    causes = [cause for cause in (_by_work(ctx, ranks), _by_loading(ctx, ranks, step)) if cause is not None]
+    if not causes:
+        _refuse_lateness_alone(ctx, ranks, step)
+        return None
+    cause = max(causes, key=lambda one: one.excess_ns)
+    late, light = cause.late, cause.light
+    return Draft(
+        title=f"{late.name} holds up the others: {cause.words}",
+        confidence="high" if run.world_size in (None, len(ranks)) else "low",
+        saving=_saving(cause, ranks, step),
+        facts={
+            "late_rank": late.side.rank if late.side.rank >= 0 else None,
+            "cause": cause.what,
+            "excess_ns": cause.excess_ns,
+            "late_compute_ns": late.compute_ns,
+            "light_compute_ns": light.compute_ns,
+            "work_ratio": round(late.compute_ns / max(light.compute_ns, 1), 3),
+            "kernels_on_late": round(late.launches, 1),
+            "kernels_on_light": round(light.launches, 1),
+            "device": late.activity.gpu.device,
+        },
+        evidence=[_by_rank(ranks), *([_by_kernel(run, late, light)] if cause.what != LOADER else [])],
+        fixes=_FIXES[cause.what],
+        caveats=_caveats(cause),
+        subject=[cause.what],
+        scope={"ranks": [late.side.rank] if late.side.rank >= 0 else []},
+    )
+
+
+def _by_work(ctx: Context, ranks: Sequence[RankWork]) -> Cause | None:
+    """The rank whose GPU has clearly more to do, nearly always the same one."""
+    run = ctx.run
+    late, light = max(ranks, key=lambda r: r.compute_ns), min(ranks, key=lambda r: r.compute_ns)
+    if light.compute_ns <= 0 or late.compute_ns < ctx.threshold("work_ratio") * light.compute_ns:
+        return None
+    n = min(rank.steps for rank in ranks)
+    heaviest = np.argmax(np.stack([rank.compute[:n] for rank in ranks]), axis=0)
+    if (heaviest == ranks.index(late)).mean() < ctx.threshold("same_rank"):
+        return None
+    mine, theirs = _per_key(run, late), _per_key(run, light)
+    if _common_names(run, late, light) < _COMPARABLE:
+        raise NotApplicable(
+            f"{late.name} and {light.name} run different kernels, as the stages of a pipeline do: their work cannot be compared"
+        )
+    ahead = (late.launches - light.launches) / light.launches
+    excess = late.compute_ns - light.compute_ns
+    times = f"{time_text(late.compute_ns)} of GPU work a step against {time_text(light.compute_ns)} on {light.name}"
+    if ahead > _SAME and not _more_of_everything(mine, theirs):
+        extra = round(late.launches - light.launches)
+        return Cause(EXTRA, late, light, excess, f"{times}, {extra} kernels more")
+    if ahead > _SAME or _shared(mine, theirs) < 1 - 5 * _SAME:
+        return Cause(LARGER, late, light, excess, f"{times}, in the same kernels on larger inputs")
+    slower = _slower(run, late, light)
+    if slower < 1 + (ctx.threshold("work_ratio") - 1) / 2:
+        return None
+    clocks = ""
+    if late.clock_mhz and light.clock_mhz:
+        clocks = f", SM clock {late.clock_mhz:.0f} against {light.clock_mhz:.0f} MHz"
+    return Cause(SLOWER, late, light, excess, f"the same kernels take {slower:.2f} times as long as on {light.name}{clocks}")
+
+
+def _by_loading(ctx: Context, ranks: Sequence[RankWork], step: int) -> Cause | None:
+    late, light = max(ranks, key=lambda r: r.loader_ns), min(ranks, key=lambda r: r.loader_ns)
+    excess = late.loader_ns - light.loader_ns
+    if excess < ctx.threshold("loader_share") * step:
+        return None
+    words = f"it waits {time_text(late.loader_ns)} a step for its data loader, {light.name} {time_text(light.loader_ns)}"
+    return Cause(LOADER, late, light, excess, words)
+
+
+def _refuse_lateness_alone(ctx: Context, ranks: Sequence[RankWork], step: int) -> None:
+    """Late in the recording, with no more work: the profiler slows hosts unequally, so the recording cannot tell."""
+    late = max(ranks, key=lambda rank: rank.last_frac)
+    waited = max(rank.waited_ns for rank in ranks)
+    if late.last_frac >= ctx.threshold("same_rank") and waited > ctx.threshold("loader_share") * step:
+        raise NotApplicable(
+            f"{late.name} comes last to {late.last_frac:.0%} of the collectives, but has no more GPU work, data loading or lower "
+            "clocks than the others; a profiler slows each host differently, so this recording cannot tell",
+            "time the steps of each rank without a profiler, or give nvidia-smi logs of the run too",
+        )
+
+
+def _saving(cause: Cause, ranks: Sequence[RankWork], step: int) -> Saving:
+    """The step is that of the slowest rank, before and after.
+
+    Larger inputs can only be moved: then every rank has the mean. What only the late rank does, or does more slowly, it would
+    do as the middle one of the others does. At most it has the work of the lightest.
+    """
+    after = []
+    work = np.array([rank.loader_ns if cause.what == LOADER else rank.compute_ns for rank in ranks])
+    others = work[[rank is not cause.late for rank in ranks]]
+    for rank, own in zip(ranks, work.tolist(), strict=True):
+        aim = work.mean() if cause.what == LARGER else (np.median(others) if rank is cause.late else own)
+        gone = round(own - float(aim))
+        after.append(rank.side.after(host_ns=gone) if cause.what == LOADER else rank.side.after(gpu_ns=gone))
+    # Beside collectives that wait, the GPU sides differ by more than the work.
+    most = cause.excess_ns
+    if cause.what != LOADER:
+        most = max(most, cause.late.side.gpu_ns - cause.light.side.gpu_ns)
+    most = min(most, step)
+    return Saving(0, min(max(step - max(after), 0), most), most, "bound")
+
+
+def _caveats(cause: Cause) -> list[str]:
+    if cause.what == LARGER:
+        return ["The expected saving moves work from this rank to the others; the highest gives it the work of the lightest."]
+    if cause.what == SLOWER and not cause.late.clock_mhz:
+        return [
+            "Clocks were not recorded: an nvidia-smi log of the run tells whether heat, power or another process is why."
+        ]
+    return []
+
+
+def _keys(run: Run, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Name and launch size of kernels, one row each."""
+    kernels = run.table("kernels")
+    return np.stack([kernels[column][rows].astype(np.int64) for column in ("name", "grid_x", "grid_y", "grid_z", "block_x")])
+
+
+Counted = dict[tuple[int, ...], tuple[float, float]]
+
+
+def _per_key(run: Run, rank: RankWork) -> Counted:
+    """(name, launch size) -> (executions, ns) a step."""
+    kernels = run.table("kernels")
+    keys, index = np.unique(_keys(run, rank.kernels), axis=1, return_inverse=True)
+    index, n = index.reshape(-1), max(rank.steps, 1)
+    count = np.bincount(index) / n
+    spent = np.bincount(index, weights=(kernels["end"] - kernels["start"])[rank.kernels]) / n
+    return {tuple(key): (float(c), float(s)) for key, c, s in zip(keys.T.tolist(), count, spent, strict=True)}
+
+
+def _by_name(counted: Counted) -> dict[int, tuple[float, float]]:
+    names: dict[int, tuple[float, float]] = {}
+    for key, (count, spent) in counted.items():
+        before = names.get(key[0], (0.0, 0.0))
+        names[key[0]] = (before[0] + count, before[1] + spent)
+    return names
+
+
+def _common_names(run: Run, late: RankWork, light: RankWork) -> float:
+    """Share of the compute time of each rank in kernels that the other runs too, the smaller of both."""
+    mine, theirs = _by_name(_per_key(run, late)), _by_name(_per_key(run, light))
+    shares = []
+    for one, other in ((mine, theirs), (theirs, mine)):
+        whole = sum(spent for _, spent in one.values()) or 1.0
+        shares.append(sum(spent for name, (_, spent) in one.items() if name in other) / whole)
+    return min(shares)
+
+
+def _more_of_everything(mine: Counted, theirs: Counted) -> bool:
+    """Most of the light rank's kernels run more often on the late one: it has more micro-batches, not work of its own."""
+    more, names = 0.0, _by_name(mine)
+    everything = _by_name(theirs)
+    for name, (count, spent) in everything.items():
+        if names.get(name, (0.0, 0.0))[0] > (1 + _SAME) * count:
+            more += spent
+    return more > 0.5 * sum(spent for _, spent in everything.values())
+
+
+def _shared(mine: Counted, theirs: Counted) -> float:
+    """Share of the late rank's compute time in kernels that the light one runs as often and at the same launch size."""
+    whole = sum(spent for _, spent in mine.values()) or 1.0
+    same = sum(spent for key, (count, spent) in mine.items() if abs(theirs.get(key, (0.0, 0.0))[0] - count) <= _SAME * count)
+    return same / whole
+
+
+def _slower(run: Run, late: RankWork, light: RankWork) -> float:
+    """How much longer the late rank's kernels take than the same of the light one, both beside no communication."""
+    kernels = run.table("kernels")
+    medians: list[dict[tuple[int, ...], tuple[float, int]]] = []
+    for rank in (late, light):
+        rows = rank.kernels[~rank.beside]
+        keys, index = np.unique(_keys(run, rows), axis=1, return_inverse=True)
+        index, took = index.reshape(-1), (kernels["end"] - kernels["start"])[rows]
+        each = np.split(took[np.argsort(index, kind="stable")], np.cumsum(np.bincount(index))[:-1]) if len(rows) else []
+        medians.append({tuple(key): (float(np.median(part)), len(part)) for key, part in zip(keys.T.tolist(), each, strict=True)})
+    both = medians[0].keys() & medians[1].keys()
+    usual = sum(medians[1][key][0] * medians[0][key][1] for key in both)
+    return sum(medians[0][key][0] * medians[0][key][1] for key in both) / usual if usual else 1.0
+
+
+def _by_rank(ranks: Sequence[RankWork]) -> Evidence:
+    rows: list[list[Any]] = [
+        [
+            rank.side.rank if rank.side.rank >= 0 else rank.side.process, rank.compute_ns, round(rank.launches, 1),
+            rank.loader_ns, rank.waited_ns, round(rank.last_frac, 4), rank.clock_mhz,
+        ]
+        for rank in sorted(ranks, key=lambda one: -one.compute_ns)[:8]
+    ]  # fmt: skip
+    return Evidence(
+        "Work of each rank in a steady step (compute without what waiting collectives beside it cost)",
+        ["rank", "compute_ns", "kernels", "loader_ns", "waits_for_peers_ns", "arrives_last_frac", "sm_clock_mhz"],
+        rows,
+    )
+
+
+def _by_kernel(run: Run, late: RankWork, light: RankWork) -> Evidence:
+    """Kernels that differ most between the two, per step."""
+    mine, theirs = _by_name(_per_key(run, late)), _by_name(_per_key(run, light))
+    nothing = (0.0, 0.0)
+    apart = {name: mine.get(name, nothing)[1] - theirs.get(name, nothing)[1] for name in mine.keys() | theirs.keys()}
+    ranked = sorted(apart, key=lambda name: (-abs(apart[name]), run.strings[name]))[:6]
+    rows: list[list[Any]] = []
+    for name in ranked:
+        (count, spent), (other, less) = mine.get(name, nothing), theirs.get(name, nothing)
+        rows.append([run.strings[name][:90], round(count, 1), round(other, 1), int(spent), int(less)])
+    return Evidence(
+        f"Where {late.name} and {light.name} differ most, per step",
+        ["kernel", "calls_late", "calls_light", "gpu_late_ns", "gpu_light_ns"],
+        rows,
+    )
