@@ -41,6 +41,16 @@ class Steady:
     def count(self) -> int:
         return len(self.start)
 
+    @property
+    def unmarked(self) -> bool:
+        """No steps were found: the whole recording, with whatever starts it up, stands as one."""
+        return self.source == "none"
+
+    @property
+    def per(self) -> str:
+        """What counts refer to, in words."""
+        return "in the recording" if self.unmarked else "a step"
+
     def each(self, values: npt.NDArray[np.int64], calls: npt.NDArray[np.bool_]) -> int:
         """Sum of values (one a call of `side`) over those calls in ordinary steps, per step."""
         return int(values[calls & (self.at >= 0)].sum()) // max(self.count, 1)

@@ -10,9 +10,12 @@ import numpy.typing as npt
 from advisor.derive.attribution import op_forest, op_of_call
 from advisor.derive.calls import SYNCS, links
 from advisor.derive.gpus import COPY, gpu_work
-from advisor.derive.intervals import contains
+from advisor.derive.intervals import covered
 from advisor.derive.steady import Steady
 from advisor.model import CopyKind, MemoryKind, Run
+
+# Times of the host and of the GPU agree to some ten microseconds in recordings.
+_CLOCK_ERROR_NS = 20_000
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,8 @@ class Waits:
     """One entry a wait in an ordinary step, in order of time.
 
     side: position in the arrays of `Steady.side`; kind: CallKind; op: row of `host_ops` of the outermost operator around it,
-    else -1. wait_ns: how long it waited as recorded; idle_ns: from its end to the next GPU work, -1 where none follows.
-    cost_ns: host work of the call, and of the copy to the host that it waits for, without what the profiler added.
+    else -1. wait_ns: how long it waited as recorded; idle_ns: idle time of the GPU from its end to the next work, -1 where
+    none follows. cost_ns: host work of the call, and of the copy to the host that it waits for, without the profiler's.
     """
 
     side: npt.NDArray[np.int64]
@@ -55,18 +58,18 @@ def waits(run: Run, steady: Steady) -> Waits:
     """Synchronising calls and copies to the host that block, after which the GPU ran dry.
 
     Left out: waits for copies from pageable host memory (the copy is the cause), waits beside which the GPU stayed busy, and,
-    where no mark says where the last step ends, a wait after which nothing is launched (the profiler's closing one).
+    where nothing tells a closing wait from one that recurs, a wait after which nothing is launched (the profiler's closing one).
     """
     side, copied = steady.side, _copies(run, steady)
     synchronises = np.isin(side.kind, SYNCS)
     reads = copied == int(CopyKind.DEVICE_TO_HOST)
     last = len(side)
-    if steady.source in ("none", "inferred"):
+    if steady.source in ("none", "inferred") or steady.count == 1:
         launches = np.flatnonzero(links(run).count[side.call] > 0)
         last = int(launches[-1]) if len(launches) else -1
     before, after = np.roll(copied, 1), np.roll(synchronises, -1)
     before[0], after[-1] = -1, False
-    dry = ~contains(steady.activity.busy, side.end)
+    dry = _finished(run, steady) <= side.end + _CLOCK_ERROR_NS
     # A read-back is a copy and a wait for it: one wait, told at its last call.
     waiting = (synchronises & (before != int(CopyKind.HOST_TO_DEVICE))) | (reads & (side.wait > 0) & ~after)
     rows = np.flatnonzero(waiting & dry & (steady.at >= 0) & (np.arange(len(side)) < last))
@@ -93,13 +96,23 @@ def _copies(run: Run, steady: Steady) -> npt.NDArray[np.int64]:
     return kind
 
 
+def _finished(run: Run, steady: Steady) -> npt.NDArray[np.int64]:
+    """For each CUDA call of the side: when the last of the work launched before it ended."""
+    work, call, calls = gpu_work(run), links(run).call, run.table("runtime_calls")
+    mine = np.flatnonzero((work.rank == steady.side.rank) & (work.process == steady.side.process) & (call >= 0))
+    launched = calls["start"][call[mine]]
+    order = np.argsort(launched, kind="stable")
+    until = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(work.end[mine][order])))
+    return until[np.searchsorted(launched[order], steady.side.start)]
+
+
 def _idle_after(steady: Steady, moments: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """From each moment to the next GPU work; -1 where none follows."""
+    """Idle time inside ordinary steps from each moment to the next GPU work; -1 where none follows."""
     starts = steady.activity.busy[0]
     following = np.searchsorted(starts, moments)
     known = following < len(starts)
     result = np.full(len(moments), -1, np.int64)
-    result[known] = starts[following[known]] - moments[known]
+    result[known] = covered(steady.idle, moments[known], starts[following[known]])
     return result
 
 

@@ -24,8 +24,8 @@ def detect(ctx: Context) -> Draft | None:
     closing = bool(last_of_step(judged, found).all())
     names = sorted({ctx.run.strings[int(code)] for code in operators(ctx.run, found) if code >= 0})
     return Draft(
-        title=f"{count_text(each, 'device synchronisation')} a step; the GPU then idles for {time_text(idle)}",
-        confidence="high",
+        title=f"{count_text(each, 'device synchronisation')} {judged.per}; the GPU then idles for {time_text(idle)}",
+        confidence="low" if judged.unmarked else "high",
         change=gone,
         subject=names[:4] or ["cudaDeviceSynchronize"],
         facts={

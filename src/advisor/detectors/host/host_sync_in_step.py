@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
+from advisor.derive.attribution import matching_codes
 from advisor.derive.calls import CallKind
 from advisor.derive.steady import steady
-from advisor.derive.waits import waits
+from advisor.derive.waits import Waits, waits
 from advisor.detectors.host.waiting import caveats, change, evidence, last_of_step, operators, places
 from advisor.detectors.words import count_text, time_text
+from advisor.model import Run
 from advisor.rules.contract import Context, Draft, NotApplicable
 
 
@@ -20,6 +23,7 @@ def detect(ctx: Context) -> Draft | None:
     found = found.take(found.kind != CallKind.SYNC_DEVICE)
     # An event that was reached already costs nothing; a stream is always waited for with what it holds.
     found = found.take((found.kind != CallKind.SYNC_EVENT) | (found.wait_ns > 0))
+    found = found.take(~_searching(ctx.run, found))
     each = len(found) / max(judged.count, 1)
     if each < ctx.threshold("least_per_step"):
         return None
@@ -30,8 +34,8 @@ def detect(ctx: Context) -> Draft | None:
     closing = bool(last_of_step(judged, found).all())
     by = f" in {names[0]}" if names else ""
     return Draft(
-        title=f"The host waits for the GPU {_times(each)} a step{by}; the GPU then idles for {time_text(idle)}",
-        confidence="high",
+        title=f"The host waits for the GPU {_times(each)} {judged.per}{by}; the GPU then idles for {time_text(idle)}",
+        confidence="low" if judged.unmarked else "high",
         change=gone,
         subject=sorted(names)[:4] or ["cudaStreamSynchronize"],
         facts={
@@ -46,6 +50,14 @@ def detect(ctx: Context) -> Draft | None:
         scope={"ranks": [judged.step.rank]} if judged.step.rank >= 0 else {},
         caveats=caveats(judged, gone, closing),
     )
+
+
+def _searching(run: Run, found: Waits) -> npt.NDArray[np.bool_]:
+    """Waits for events inside a convolution: the library times its algorithms, once for each size."""
+    ops = run.table("host_ops")
+    codes = matching_codes(run, ops["name"], "conv")
+    name = np.where(found.op >= 0, ops["name"][np.maximum(found.op, 0)], -1) if len(ops) else np.full(len(found), -1)
+    return np.asarray((found.kind == CallKind.SYNC_EVENT) & np.isin(name, codes), bool)
 
 
 def _times(each: float) -> str:

@@ -51,7 +51,8 @@ def detect(ctx: Context) -> Draft | None:
     step = judged.step
     idle = max(parts.issuing - step.gpu_ns, 0) / max(step.step_ns, 1)
     kernel_ns = _median_kernel(ctx.run, judged)
-    if idle < ctx.threshold("idle_share") or kernel_ns > ctx.threshold("kernel_ns"):
+    few = parts.launches < ctx.threshold("least_launches")
+    if few or idle < ctx.threshold("idle_share") or kernel_ns > ctx.threshold("kernel_ns"):
         return None
     compiled = _compiled(ctx.run)
     frames = len(ctx.run.table("python_frames")) / max(judged.count, 1)
@@ -63,9 +64,9 @@ def detect(ctx: Context) -> Draft | None:
     )
     each = int(parts.issuing / parts.launches) if parts.launches else 0
     draft = Draft(
-        title=f"The GPU is idle {idle:.0%} of the step because launches come too slowly: {parts.launches:.0f} a step, "
+        title=f"The GPU is idle {idle:.0%} of the time because launches come too slowly: {parts.launches:.0f} {judged.per}, "
         f"median kernel {time_text(kernel_ns)}",
-        confidence="medium",
+        confidence="low" if judged.unmarked else "medium",
         change=gone,
         subject=["launches"],
         facts={

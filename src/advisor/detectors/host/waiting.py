@@ -66,6 +66,8 @@ def operators(run: Run, found: Waits) -> npt.NDArray[np.int64]:
 def caveats(steady: Steady, gone: Change, at_step_end: bool) -> list[str]:
     """What limits the saving, in words."""
     step = steady.step
+    if steady.unmarked:
+        return ["No steps are marked: the recording may hold the program's start, whose waits do not recur."]
     if not step.gpu_bound:
         return [
             f"The host sets the pace of this loop ({time_text(step.host_ns)} of host work a step, {time_text(step.gpu_ns)} "

@@ -57,9 +57,9 @@ def _judge(ctx: Context, judged: Steady, kind: CopyKind) -> Draft | None:
     least = round(found.bytes / reachable) if reachable else 0
     _, words, fixes = _DIRECTIONS[kind]
     draft = Draft(
-        title=f"{size_text(found.bytes)} a step copied {words} at {rate:.1f} GB/s, "
+        title=f"{size_text(found.bytes)} {judged.per} copied {words} at {rate:.1f} GB/s, "
         f"{time_text(found.exposed_ns)} of it while no kernel runs",
-        confidence="high",
+        confidence="low" if judged.unmarked else "high",
         change=_change(judged, found, least, kind),
         fixes=fixes,
         subject=[kind.name],
@@ -108,15 +108,20 @@ def _found(run: Run, judged: Steady, kind: CopyKind) -> Copies | None:
 def _change(judged: Steady, found: Copies, least_ns: int, kind: CopyKind) -> Change:
     """The copy leaves the compute stream and the host stops waiting for it; the link still needs its time.
 
-    Input can be fetched ahead, so all of it can run beside kernels; what is read back stays in its place, only faster.
+    Input of a later step can be fetched ahead, so all of it can run beside kernels; what is read back, or needed at once, stays
+    in its place and is only faster.
     """
     step, side, n = judged.step, judged.side, max(judged.count, 1)
-    gone = found.exposed_ns if kind == CopyKind.HOST_TO_DEVICE else max(found.exposed_ns - least_ns, 0)
+    ahead = kind == CopyKind.HOST_TO_DEVICE and not judged.unmarked
+    gone = found.exposed_ns if ahead else max(found.exposed_ns - least_ns, 0)
     after = np.minimum(found.side + 1, len(side) - 1)
     syncs = np.unique(after[(side.kind[after] == CallKind.SYNC_STREAM) & (judged.at[after] >= 0)])
     calls = np.concatenate([found.side, syncs])
     host = int(side.deflated_own[calls].sum()) // n
-    wait = step.wait_ns if step.gpu_bound else judged.turns(int(side.wait[calls].sum()))
+    if judged.unmarked:
+        wait = 0
+    else:
+        wait = step.wait_ns if step.gpu_bound else judged.turns(int(side.wait[calls].sum()))
     # While the host waited for the copy it issued nothing: the queue behind it starts from empty.
     most = gone + wait + host
     return Change(host_ns=host, gpu_ns=gone, wait_ns=min(wait, most), limit_ns=min(most, max(step.step_ns - least_ns, 0)))
