@@ -264,3 +264,18 @@ def test_no_database(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(InputError, match="not an SQLite database"):
         Database(path)
+
+
+def test_rows_that_lie_over_one_another_do_not_multiply(tmp_path: Path) -> None:
+    path = create(tmp_path / "t.sqlite", ["a INTEGER"], [[i] for i in range(5000)])
+    data = bytearray(path.read_bytes())
+    for page in range(2, len(data) // 4096):  # every pointer of a page to the same short row
+        begin = page * 4096
+        if data[begin] == 13:
+            data[begin + 3 : begin + 5] = (2000).to_bytes(2, "big")
+            data[begin + 8 : begin + 4008] = (4090).to_bytes(2, "big") * 2000
+            data[begin + 4090 : begin + 4093] = bytes([1, 5, 1])
+    path.write_bytes(data)
+    database = Database(path)
+    assert len(database.read("t", {"a": "int64"})["a"]) < 5000
+    assert database.damaged

@@ -14,6 +14,7 @@ from advisor.model.tables import Array
 
 NULL = np.iinfo(np.int64).min  # stands for "no integer" in columns of integers
 _LONGEST_ROW = 1 << 20  # bytes; rows above are left out
+_CELL = 4  # bytes a row takes at least beside its record: a pointer, its length, its row id
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)  # bytes of serial types 0 to 11
 _SHIFTS = np.array([0, 56, 48, 40, 32, 16, 0], np.int64)  # from 8 bytes read to those of serial types 1 to 6
 _REAL, _ZERO, _ONE, _FIRST_TEXT = 7, 8, 9, 13
@@ -89,7 +90,7 @@ def scan(pages: Pages, leaves: Array, wanted: list[int], among: Array | None = N
             held[long] = _local(pages, lengths[long]) + 4
         good = (lengths > 0) & (held <= ends - cells)
         pages.damage |= not good.all()
-        if int(held[good].sum()) > len(data):  # records that lie over one another would multiply without end
+        if int(held[good].sum()) + _CELL * len(held) > len(data):  # rows that lie over one another would multiply without end
             pages.damage = True
             continue
         if last < 0:
