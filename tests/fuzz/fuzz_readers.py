@@ -210,7 +210,8 @@ def _analyze(path: Path) -> tuple[int, str]:
         return FAILED, f"invalid report: {error}"
     failed = [rule for rule in document["rules"] if rule["outcome"] == "error"]
     if failed:
-        return FAILED, f"rule {failed[0]['id']} failed: {re.sub(r'[0-9]+', '#', str(failed[0].get('reason')))[:100]}"
+        reason = re.sub(r"\d+", "#", str(failed[0].get("reason")))[:100]
+        return FAILED, f"rule {failed[0]['id']} failed: {reason}\n{err.getvalue()}"
     return REPORT, ""
 
 
