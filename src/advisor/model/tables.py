@@ -70,6 +70,7 @@ class Table:
             raise ValueError(f"table {name}: columns of unequal length {lengths}")
         self._length = length
         self._columns: dict[str, Array] = {}
+        self._unfilled: set[str] = set()
         for column in self.spec.columns:
             if column.name in given:
                 self._columns[column.name] = np.asarray(given.pop(column.name), dtype=column.dtype)
@@ -78,6 +79,7 @@ class Table:
             else:
                 fill = np.array(0 if column.missing is None else column.missing, dtype=column.dtype)
                 self._columns[column.name] = np.broadcast_to(fill, (length,))
+                self._unfilled.add(column.name)
         if given:
             raise KeyError(f"table {name} has no column {', '.join(sorted(given))}")
 
@@ -115,12 +117,12 @@ class Table:
         """The rows of a boolean mask or index array, in that order."""
         rows = np.asarray(rows)
         n = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
-        picked = {key: value[rows] for key, value in self._columns.items() if value.strides != (0,) or len(self) <= 1}
+        picked = {key: value[rows] for key, value in self._columns.items() if key not in self._unfilled}
         return Table(self.name, picked, length=n)
 
     def replace(self, **columns: Any) -> Table:
         """A copy with some columns exchanged; the others are shared."""
-        kept = {key: value for key, value in self._columns.items() if value.strides != (0,) or len(self) <= 1}
+        kept = {key: value for key, value in self._columns.items() if key not in self._unfilled}
         return Table(self.name, {**kept, **columns}, length=len(self))
 
     def ordered(self) -> Table:
@@ -154,9 +156,8 @@ class Table:
             return tables[0].ordered()
         columns = {}
         for column in TABLES[name].columns:
-            parts = [table[column.name] for table in tables]
-            nobody_filled = all(part.strides == (0,) for part in parts) and column.missing is not None
-            if nobody_filled and not any(table.known(column.name)[:1].any() for table in tables):
+            if all(column.name in table._unfilled for table in tables):
                 continue
+            parts = [table[column.name] for table in tables]
             columns[column.name] = np.concatenate(parts)
         return Table(name, columns, length=sum(map(len, tables))).ordered()
