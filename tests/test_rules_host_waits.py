@@ -170,6 +170,19 @@ def test_the_closing_synchronisation_is_the_profilers() -> None:
     assert judge(run, DEVICE).outcome == judge(run, SYNC).outcome == "clean"
 
 
+@pytest.mark.parametrize(("count", "outcome"), [(7, "clean"), (8, "found")])
+def test_without_steps_only_many_waits_count(count: int, outcome: str) -> None:
+    w = Workload(tool="nsys")
+    for index in range(count + 2):  # the window begins with the first kernel; the last wait closes the recording
+        w.host(1000)
+        w.launch(f"kernel_{index}", gpu_us=1000)
+        w.sync("device")
+    found = judge(w.to_run(), DEVICE)
+    assert found.outcome == outcome
+    if outcome == "found":
+        assert found.finding.confidence == "low" and "8 device synchronisations in the recording" in found.finding.title
+
+
 def test_the_lines_that_wait() -> None:
     w = Workload()
     for _ in w.steps(5):

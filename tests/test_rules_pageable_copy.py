@@ -48,6 +48,12 @@ def test_the_copy_leaves_the_step(tool: str) -> None:
     assert 50 < found.finding.facts["pinned_gb_per_s"] < 60
 
 
+def test_pageable_input_that_cost_half_a_step_more() -> None:
+    """375 ms a step from pinned memory, 565 ms from pageable memory."""
+    found = judge(loop(bytes=2_000_000_000, copy_us=190_000, gpu_us=370_000).to_run(), RULE)
+    assert found.part() == pytest.approx(1 - 375 / 565, abs=0.02)
+
+
 def test_both_tools_see_the_same_saving() -> None:
     torch, nsys = (judge(loop(copy_us=20_500, tool=tool).to_run(), RULE).part() for tool in ("torch", "nsys"))
     assert torch == pytest.approx(nsys, abs=0.02)

@@ -17,7 +17,7 @@ def detect(ctx: Context) -> Draft | None:
     found = waits(ctx.run, judged)
     found = found.take(found.kind == CallKind.SYNC_DEVICE)
     each = len(found) / max(judged.count, 1)
-    if each < ctx.threshold("least_per_step"):
+    if each < ctx.threshold("least_unmarked" if judged.unmarked else "least_per_step"):
         return None
     gone = change(judged, found, ctx.threshold("wake_up_ns"))
     wait, idle = (total // max(judged.count, 1) for total in (int(found.wait_ns.sum()), found.total_idle_ns))

@@ -25,7 +25,7 @@ def detect(ctx: Context) -> Draft | None:
     found = found.take((found.kind != CallKind.SYNC_EVENT) | (found.wait_ns > 0))
     found = found.take(~_searching(ctx.run, found))
     each = len(found) / max(judged.count, 1)
-    if each < ctx.threshold("least_per_step"):
+    if each < ctx.threshold("least_unmarked" if judged.unmarked else "least_per_step"):
         return None
     gone = change(judged, found, ctx.threshold("wake_up_ns"))
     codes, counts = np.unique(operators(ctx.run, found), return_counts=True)
