@@ -14,6 +14,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from advisor.model import Trace
+
 GENERATIONS = ("2020", "2022.2", "2022.4", "2023.4", "2024.2", "2025.1", "2025.5", "2026.2")
 _SCHEMAS = {
     "2022.2": "2.9.1",
@@ -254,3 +256,16 @@ def _affinity(table: str, column: str) -> str:
     if table == "GPU_METRICS":
         return "INTEGER"
     return "TEXT" if column in _TEXT else "REAL" if column in _REAL else "INTEGER"
+
+
+def texts(trace: Trace, table: str, column: str = "name") -> list[str]:
+    """Texts of a column."""
+    return [trace.strings[code] for code in trace.table(table)[column].tolist()]
+
+
+def column(trace: Trace, table: str, name: str) -> list[int]:
+    return trace.table(table)[name].tolist()
+
+
+def codes(trace: Trace) -> list[str]:
+    return [notice.code for notice in trace.notices]
