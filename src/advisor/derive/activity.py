@@ -32,7 +32,9 @@ from advisor.model import Run
 
 CAUSES = ("dataloader", "host-sync", "launch", "python", "memory-management", "unexplained")
 DATALOADER = re.compile(
-    r"enumerate\(DataLoader\)|_(Single|Multi)Process(ing)?DataLoaderIter|^\W*(data[ _]?load(er|ing)?|next[ _]batch)\W*$", re.I
+    r"enumerate\(DataLoader\)|_(Single|Multi)Process(ing)?DataLoaderIter|dataloader_next\W*$|"
+    r"^\W*(data[ _]?load(er|ing)?|(next|get|load|fetch)[ _](batch|data))\W*$",
+    re.I,
 )
 # How far after the beginning of a gap a wait may end and still be its cause: the wake-up of the waiting thread.
 _WAKE_UP_NS = 100_000
