@@ -84,6 +84,17 @@ def test_the_lines_that_load() -> None:
     assert (place.file, place.line, place.function) == ("train.py", 41, "main")
 
 
+@pytest.mark.parametrize("label", ["data loading", "## dataloader ##", "[pl][profile][_TrainingEpochLoop].train_dataloader_next"])
+def test_ranges_of_users_and_frameworks_mark_a_loader_too(label: str) -> None:
+    w = Workload(tool="nsys")
+    for _ in w.steps(5):
+        with w.range(label, nvtx=True):
+            w.host(9_000)
+        w.launch("gemm", gpu_us=500)
+    found = judge(w.to_run(), BOUND)
+    assert found.finding.facts["range"] == label and found.finding.facts["loader_ns"] == 9_000_000
+
+
 def unmarked(gap_us: float, *, copy: bool = True, tool: str = "nsys") -> Workload:
     w = Workload(tool=tool)
     for _ in w.steps(5):

@@ -99,6 +99,8 @@ def _steady(run: Run) -> Steady | None:
     found = steps(run)
     own = found.of(step.rank, step.process)
     own = own[found.steady[own]]
+    if not len(own):
+        return None
     taken = found.time()[own]
     ordinary = taken <= STALLED * float(np.median(taken))
     stalled, own = own[~ordinary], own[ordinary]

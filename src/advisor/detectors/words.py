@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 def time_text(ns: float) -> str:
-    """Two significant digits and a unit: 45 us, 1.2 ms, 91 ms, 1.5 s."""
-    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+    """Two significant digits and a unit: 45 µs, 1.2 ms, 91 ms, 1.5 s."""
+    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if abs(ns) >= size * 0.9995:
             return f"{_two_digits(ns / size)} {unit}"
     return f"{round(ns)} ns"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from advisor.derive.attribution import locations, matching_codes, op_forest, op_of_call
 from advisor.derive.bounds import two_sided
 from advisor.derive.calls import CallKind
-from advisor.derive.host import HostSide, host_sides
+from advisor.derive.host import HostSide, driving_threads, host_sides
 from advisor.derive.intervals import covered, union
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steps import step_time, steps
@@ -120,6 +120,7 @@ def _compile_spans(run: Run, side: HostSide) -> Building:
     for table in (run.table("host_ops"), run.table("ranges")):
         codes = matching_codes(run, table["name"], _COMPILING)
         rows = np.isin(table["name"], codes) & (table["rank"] == side.rank) & (table["process"] == side.process)
+        rows &= np.isin(thread_keys(table), driving_threads(run))  # compiling on other threads holds nobody up
         parts.append(table.take(np.flatnonzero(rows)))
     names = [run.strings[int(code)] for part in parts for code in part["name"]]
     return _certain(np.concatenate([p["start"] for p in parts]), np.concatenate([p["end"] for p in parts]), names)
