@@ -11,7 +11,7 @@ import numpy.typing as npt
 from advisor.derive.calls import links
 from advisor.derive.gpus import KERNEL, gpu_work
 from advisor.derive.nesting import Nesting, mixed_key, thread_keys
-from advisor.model import Run
+from advisor.model import Run, Table
 
 PROFILER_STEP = re.compile(r"^ProfilerStep\s*#?(\d+)")
 # "step 12", "iteration12", "train_step: 3", "Iteration #4", "batch 7"
@@ -75,25 +75,43 @@ def _marked_steps(run: Run) -> Marks:
 
 
 def _from_codes(run: Run, source: str, matches: dict[int, re.Match[str] | None]) -> Marks:
-    """The outermost ranges whose names match, each once."""
+    """The outermost ranges whose names match."""
     wanted = [code for code, match in matches.items() if match]
     ranges = run.table("ranges")
     rows = np.flatnonzero(np.isin(ranges["name"], wanted))
     if not len(rows):
         return NONE
+    # A mark on several threads (a loader's "batch 3" beside the trainer's) counts on the busiest thread of a process only.
     chosen = ranges.take(rows)
-    # "batch 3" inside "step 3": the outermost label is the step. Ranges that were never popped all end at the same
-    # moment, one inside the other: those carry the label of the outermost one and are steps too.
-    labels = _labels(run, chosen["name"])
-    outer = np.unique(labels[Nesting(chosen).roots()])
-    chosen = chosen.take(np.isin(labels, outer)).ordered()
+    keep = _main_thread(run, thread_keys(chosen), mixed_key(chosen["rank"], chosen["process"]))
+    chosen = chosen.take(keep)
+    chosen = chosen.take(_outermost(run, chosen, one_label=source != "user-pattern")).ordered()
     numbers = np.array([_number(matches[int(code)]) for code in chosen["name"]], np.int64)
     if (numbers < 0).any():
         numbers = _positions(mixed_key(chosen["rank"], chosen["process"]))
-    # A mark on several threads (a loader's "batch 3" beside the trainer's) counts on the busiest thread of a process only.
-    keep = _main_thread(run, thread_keys(chosen), mixed_key(chosen["rank"], chosen["process"]))
-    chosen, numbers = chosen.take(keep), numbers[keep]
     return Marks(source, chosen["start"], chosen["end"], chosen["rank"], chosen["process"], numbers)
+
+
+def _outermost(run: Run, rows: Table, one_label: bool) -> npt.NDArray[np.bool_]:
+    """Which of the ranges mark steps: those with the label that stands outermost, in each process.
+
+    "batch 3" inside "step 3" is a part of it, also where a batch or two lie outside any step. Ranges that were never popped
+    all end at the same moment, each inside the one before: the label of the outermost is the step. Of labels that
+    take turns ("iteration 3", "optimizer step 3") one marks the step: with `one_label` the one that covers most time.
+    """
+    labels, roots = _labels(run, rows["name"]), Nesting(rows).roots()
+    processes, length = mixed_key(rows["rank"], rows["process"]), (rows["end"] - rows["start"]).astype(float)
+    keep = np.zeros(len(rows), bool)
+    for process in np.unique(processes):
+        mine = processes == process
+        count, outer = np.bincount(labels[mine]), np.bincount(labels[mine], weights=roots[mine])
+        often = (outer > 0) & (2 * outer >= count)
+        step_labels = np.flatnonzero(often if often.any() else outer > 0)
+        if one_label:
+            time = np.bincount(labels[mine], weights=length[mine])
+            step_labels = step_labels[[time[step_labels].argmax()]]
+        keep |= mine & np.isin(labels, step_labels)
+    return keep
 
 
 def _labels(run: Run, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
