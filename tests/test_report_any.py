@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from advisor.model import Evidence, Finding, Fix, Location, Notice, Report, RuleOutcome, Saving
 from advisor.report import FORMATS, render
@@ -22,7 +23,14 @@ from build.reports import ALL, healthy, starved_loader
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 OUR_HTML = re.compile(r"<details><summary>|</summary>|</details>|<br>|<!-- -->")
-SOME = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+# Without shrinking: reports are large, and a failure would take minutes to become small.
+SOME = settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
 
 
 @given(REPORTS, st.booleans(), st.integers(0, 300), st.integers(-1, 1), st.booleans())
@@ -88,13 +96,31 @@ def test_hostile_names_stay_text(name: str) -> None:
         assert_only_our_escapes(render(report, "text", color=color, width=100, verbosity=1), color)
     text = render(report, "markdown")
     assert_contained(text)
-    VALIDATOR.validate(json.loads(render(report, "json")))
+    document = json.loads(render(report, "json"))
+    VALIDATOR.validate(document)
+    json.dumps(document, ensure_ascii=False).encode("utf-8")  # no half of a character, which other parsers refuse
 
 
 def test_markup_is_printed_as_it_is() -> None:
     report = hostile_report("[red]x[/] :smile:")
     assert "[red]x[/] :smile:" in render(report, "text", width=100)
     assert "\\x1b[31mred" in render(hostile_report("\x1b[31mred"), "text", width=100, color=True)
+
+
+@pytest.mark.parametrize("name", ["a|b||c", "`a`|b", "\\|", "x\\", "<b>|</b>"])
+def test_cells_of_a_markdown_table_keep_their_text(name: str) -> None:
+    report = starved_loader()
+    report.findings[0] = replace(report.findings[0], title=name, evidence=[Evidence("e", [name, "n"], [[name, 7]])])
+    tokens = MarkdownIt("commonmark").enable("table").parse(render(report, "markdown"))
+    cells = [shown(tokens[i + 1]) for i, token in enumerate(tokens) if token.type in ("td_open", "th_open")]
+    wanted = name.replace("`", "")  # backticks in prose make code
+    assert cells[cells.index("1") + 1] == wanted
+    row = cells.index("n") - 1
+    assert cells[row : row + 4] == [wanted, "n", name, "7"]
+
+
+def shown(token: Token) -> str:
+    return "".join(child.content for child in token.children or [])
 
 
 def assert_only_our_escapes(text: str, color: bool) -> None:

@@ -79,7 +79,7 @@ def _lower_first(finding: Finding) -> str:
     """The title as it goes on inside a sentence; acronyms and names keep their capitals."""
     title = t.clean(finding.title).rstrip(".")
     first = title.split(" ", 1)[0]
-    return title[0].lower() + title[1:] if first.isalpha() and first[1:].islower() else title
+    return title[0].lower() + title[1:] if first.isalpha() and (len(first) == 1 or first[1:].islower()) else title
 
 
 def _coverage(report: Report, promised: bool) -> str:
