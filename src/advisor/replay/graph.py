@@ -1,0 +1,71 @@
+"""The dependency graph of one rank's recorded steps, as arrays in the order in which the host issued the work.
+
+Two kinds of nodes: the CUDA calls of the logical host thread, each with the host segment before it, and the operations that
+they put on the GPU. Every dependency points backwards in this order, so one pass in order executes the graph:
+
+* a call begins when the call before it has ended and the segment between them has passed;
+* an operation starts when its stream is free, its launch has reached the GPU, and the event its stream waits for is recorded;
+* a call that waits returns when the operation it waits for has ended, or has started where the launch queue was full;
+* a collective ends one transfer after its last rank has arrived.
+
+The weights of these edges are what the recording shows. Where an operation was held up by one of its dependencies, that edge
+carries the observed distance and the others their smallest usual value, so that they take over when the first is removed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+# Targets of a call that waits.
+NO_WAIT, WAIT_END, WAIT_START = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Times in ns. Positions refer to these arrays, -1 stands for none.
+
+    Calls: `call` row of `runtime_calls`; `before` segment and `own` work, as recorded; `wait_kind`, `wait_on` position of an
+    operation (or, for WAIT_ALL, the last one issued), `wait_extra` from that moment to the return; `first`: position of the
+    first operation issued at or after the call (length calls + 1), so operations first[i]..first[i+1] belong to call i.
+
+    Operations: `work` position in `gpu_work`; `length` duration; `stream` index; `latency` from the begin of the launch call
+    to the start; `gap` to the operation before on the stream; `after` position of the operation whose event is waited for and
+    `after_gap`; `collective` number shared with other ranks, -1; `issued`: False where the launch was not recorded.
+
+    steps: how many recorded steps this is; recorded_ns: their mean length as recorded; queue: launches that may be outstanding.
+    """
+
+    rank: int
+    process: int
+    call: Ints
+    kind: npt.NDArray[np.int8]
+    before: Ints
+    own: Ints
+    wait_kind: npt.NDArray[np.int8]
+    wait_on: Ints
+    wait_extra: Ints
+    first: Ints
+    work: Ints
+    length: Ints
+    stream: npt.NDArray[np.int32]
+    streams: int
+    latency: Ints
+    gap: Ints
+    after: Ints
+    after_gap: Ints
+    collective: Ints
+    issued: npt.NDArray[np.bool_]
+    steps: int
+    recorded_ns: int
+    queue: int
+    events: npt.NDArray[np.float64]
+    frames: npt.NDArray[np.float64]
+
+    @property
+    def nodes(self) -> int:
+        return len(self.call) + len(self.work)
