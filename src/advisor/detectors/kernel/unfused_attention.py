@@ -10,9 +10,11 @@ import numpy as np
 
 from advisor.derive.attribution import op_above
 from advisor.derive.bounds import two_sided
+from advisor.derive.calls import links
+from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.kernel_classes import KernelClass, Precision
-from advisor.derive.sequence import Sequence, sequence, source_lines
-from advisor.model import Evidence, Run
+from advisor.derive.sequence import Sequence, host_cost, sequence, source_lines
+from advisor.model import CopyKind, Evidence, Run
 from advisor.model.tables import Array
 from advisor.rules.contract import Change, Context, Draft
 
@@ -25,11 +27,18 @@ _OTHER_SOFTMAX = re.compile(r"log_?softmax|nll|cross_entropy|topk|gating", re.I)
 
 @dataclass(frozen=True)
 class Written:
-    """inside: kernels between the products; products: the batched products themselves; softmaxes: how many a step."""
+    """inside: kernels between the products; products: the batched products themselves; softmaxes: how many a step.
+
+    copies, copy_ns, copy_host_ns: copies within device memory between the products (a score matrix made contiguous), how
+    many and how long on GPU and host, per step.
+    """
 
     inside: Array
     products: Array
     softmaxes: int
+    copies: float
+    copy_ns: int
+    copy_host_ns: int
 
 
 def detect(ctx: Context) -> Draft | None:
@@ -37,10 +46,11 @@ def detect(ctx: Context) -> Draft | None:
     if pace is None or not len(found):
         return None
     written = _written_out(ctx.run, found)
-    between, products = found.per_step(found.gpu_ns, written.inside), found.per_step(found.gpu_ns, written.products)
+    between = found.per_step(found.gpu_ns, written.inside) + written.copy_ns
+    products = found.per_step(found.gpu_ns, written.products)
     if not written.softmaxes or between + products < ctx.threshold("min_share") * pace.step_ns:
         return None
-    host = found.per_step(found.host_ns, written.inside)
+    host = found.per_step(found.host_ns, written.inside) + written.copy_host_ns
     kept = ctx.threshold("products_left")
     sixteen = bool(np.isin(found.precision[written.products], (Precision.FP16, Precision.BF16)).any())
     capability = ctx.device.compute_capability if ctx.device else None
@@ -79,6 +89,7 @@ def _written_out(run: Run, found: Sequence) -> Written:
     batched = op_above(run, found.op, _BATCHED) >= 0
     known = bool((found.op >= 0).any())
     softmaxes = 0
+    stretches: list[tuple[int, int]] = []
     marks = np.flatnonzero(gemm)
     for low, high in zip(marks[:-1].tolist(), marks[1:].tolist(), strict=True):
         if found.stream[low] != found.stream[high] or not 0 < high - low - 1 <= _LONGEST:
@@ -94,7 +105,41 @@ def _written_out(run: Run, found: Sequence) -> Written:
             continue
         inside[stretch], products[low], products[high] = True, True, True
         softmaxes += int(softmax.sum())
-    return Written(inside, products, round(softmaxes / max(found.steps, 1)))
+        stretches.append((low, high))
+    if known:
+        _add_neighbours(found, products, batched, marks)
+    return Written(inside, products, round(softmaxes / max(found.steps, 1)), *_copies_between(run, found, stretches))
+
+
+def _add_neighbours(found: Sequence, products: Array, batched: Array, marks: Array) -> None:
+    """Batched products that follow each other directly: the backward pass has two for each of the forward pass."""
+    pairs = [
+        (low, high)
+        for low, high in zip(marks[:-1].tolist(), marks[1:].tolist(), strict=True)
+        if high == low + 1 and batched[low] and batched[high] and found.stream[low] == found.stream[high]
+    ]
+    for low, high in [*pairs, *reversed(pairs)]:
+        products[low] = products[high] = products[low] or products[high]
+
+
+def _copies_between(run: Run, found: Sequence, stretches: list[tuple[int, int]]) -> tuple[float, int, int]:
+    """(count, GPU time, host time) per step of copies within device memory that ran between the products."""
+    if not stretches:
+        return 0.0, 0, 0
+    kernels, work, call = run.table("kernels"), gpu_work(run), links(run).call
+    low, high = (found.row[np.array(ends)] for ends in zip(*stretches, strict=True))
+    order = np.argsort(kernels["end"][low])
+    begin, end, stream = kernels["end"][low][order], kernels["start"][high][order], kernels["stream"][low][order]
+    copies = np.flatnonzero(work.source == COPY)
+    inner = run.table("copies")["kind"][work.row[copies]] == CopyKind.DEVICE_TO_DEVICE
+    inner &= (work.rank[copies] == kernels["rank"][low[0]]) & (work.process[copies] == kernels["process"][low[0]])
+    copies = copies[inner]
+    at = np.maximum(np.searchsorted(begin, work.start[copies], side="right") - 1, 0)
+    copies = copies[(work.start[copies] >= begin[at]) & (work.end[copies] <= end[at]) & (work.stream[copies] == stream[at])]
+    known = copies[call[copies] >= 0]
+    steps = max(found.steps, 1)
+    gpu, host = (work.end[copies] - work.start[copies]).sum(), host_cost(run)[call[known]].sum()
+    return round(len(copies) / steps, 1), int(gpu) // steps, int(host) // steps
 
 
 def _evidence(found: Sequence, written: Written) -> Evidence:
@@ -103,5 +148,7 @@ def _evidence(found: Sequence, written: Written) -> Evidence:
     table: list[list[Any]] = [
         [what, round(int(mask.sum()) / found.steps, 1), found.per_step(found.gpu_ns, mask)] for what, mask in groups if mask.any()
     ]
+    if written.copy_ns:
+        table.append(["between them: copies within device memory", written.copies, written.copy_ns])
     ranked = sorted(table, key=lambda row: -row[2])[:7]
     return Evidence("Kernels of written-out attention, per step", ["kernels", "calls", "gpu_ns"], ranked)
