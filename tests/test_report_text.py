@@ -127,6 +127,12 @@ def test_file_name() -> None:
     assert t.file_name("C:\\run\\rank0.json") == "rank0.json"
 
 
+def test_short_path() -> None:
+    assert t.short_path("/a/long/way/to/the/trace.json.gz", 21) == ".../the/trace.json.gz"
+    assert t.short_path("trace.json.gz", 5) == "trace.json.gz"
+    assert t.short_path("/a/trace.json.gz", 5) == ".../trace.json.gz"
+
+
 def test_sections_set_weak_findings_apart() -> None:
     main, also = t.sections(starved_loader())
     assert [finding.rule for finding in main] == ["single-process-dataloader", "pageable-copy", "unfused-optimizer"]
@@ -222,7 +228,7 @@ def test_unjudged_rules_are_grouped() -> None:
         RuleOutcome("c", "not-applicable", "needs shapes", "record_shapes=True"),
         RuleOutcome("d", "clean"),
     ]
-    assert unjudged(rules) == [("needs shapes", "record_shapes=True", ["a", "c"]), ("failed: boom", "", ["b"])]
+    assert unjudged(rules) == [("needs shapes", ["record_shapes=True"], ["a", "c"]), ("failed: boom", [], ["b"])]
 
 
 def test_saving_text() -> None:

@@ -200,7 +200,10 @@ def _not_judged(report: Report) -> Iterator[str]:
     groups = unjudged(report.rules)
     if not groups:
         return
-    rows = [[", ".join(code(name) for name in names), escape(reason), code(capture, 400)] for reason, capture, names in groups]
+    rows = [
+        [", ".join(code(name) for name in names), escape(reason), "<br>".join(code(capture, 400) for capture in captures)]
+        for reason, captures, names in groups
+    ]
     number = sum(len(names) for _, _, names in groups)
     yield details(
         f"Not judged: {number} of {t.count(len(report.rules), 'rule')}",

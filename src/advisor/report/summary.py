@@ -13,6 +13,7 @@ LITTLE = 0.03  # expected share of the step below which a report speaks of littl
 WORTH = 0.01  # high share from which on a finding is worth a look
 IDLE = 0.2  # share of idle time from which on a run without findings is not called healthy
 _FILES_LISTED = 4
+_LONGEST_PATH = 40
 _CAPTURE_WORDS = {"stacks": "call stacks", "shapes": "input shapes", "memory": "memory events"}
 
 
@@ -109,16 +110,18 @@ def parts(breakdown: Breakdown) -> dict[str, int]:
     }
 
 
-def unjudged(rules: list[RuleOutcome]) -> list[tuple[str, str, list[str]]]:
+def unjudged(rules: list[RuleOutcome]) -> list[tuple[str, list[str], list[str]]]:
     """Reason, what would help, and names of the rules that could not judge; the largest group first."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[str, tuple[list[str], list[str]]] = {}
     for rule in rules:
         if rule.outcome in ("not-applicable", "error"):
             reason = t.clean(rule.reason or "no reason given")
-            text = f"failed: {reason}" if rule.outcome == "error" else reason
-            groups.setdefault((text, t.clean(rule.capture or "")), []).append(rule.id)
-    order = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [(reason, capture, names) for (reason, capture), names in order]
+            captures, names = groups.setdefault(f"failed: {reason}" if rule.outcome == "error" else reason, ([], []))
+            names.append(rule.id)
+            if rule.capture and t.clean(rule.capture) not in captures:
+                captures.append(t.clean(rule.capture))
+    order = sorted(groups.items(), key=lambda item: (-len(item[1][1]), item[0]))
+    return [(reason, captures, names) for reason, (captures, names) in order]
 
 
 def run_facts(report: Report, full: bool = False) -> list[tuple[str, list[str]]]:
@@ -152,7 +155,9 @@ def _files(sources: list[dict[str, Any]], full: bool) -> list[str]:
         for source in sources:
             kind = t.FORMAT_NAMES.get(source.get("format", ""), t.clean(source.get("format", "unknown kind")))
             rank = source.get("rank")
-            lines.append(f"{t.clean(source.get('path', '?'))} ({kind}{'' if rank is None else f', rank {rank}'})")
+            path = t.clean(source.get("path", "?"))
+            path = path if full else t.short_path(path, _LONGEST_PATH)
+            lines.append(f"{path} ({kind}{'' if rank is None else f', rank {rank}'})")
         return lines
     by_kind: dict[str, list[str]] = {}
     for source in sources:

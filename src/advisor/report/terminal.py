@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.model import Finding, Report, RuleOutcome
 from advisor.report import text as t
 from advisor.report.style import Style
@@ -12,6 +14,7 @@ from advisor.report.terminal_page import Page
 
 _LONG = 40  # lines from which on the end repeats the verdict
 _RULES_NAMED = 4  # of one group of rules that could not judge
+_COMMAND = re.compile(r"(nvidia-smi|nsys|torchrun|python3?|export|unset|[A-Z_]+=\S*) ")
 
 
 def render(report: Report, style: Style) -> str:
@@ -57,12 +60,15 @@ def _not_judged(page: Page, rules: list[RuleOutcome]) -> None:
         return
     judged = len(rules) - sum(len(names) for _, _, names in groups)
     page.heading("Not judged", f"{judged} of {t.count(len(rules), 'rule')} judged")
-    for reason, capture, names in groups:
+    for reason, captures, names in groups:
         shown = names if page.style.full or len(names) <= _RULES_NAMED + 1 else names[:_RULES_NAMED]
         more = [f"{len(names) - len(shown)} more"] if len(shown) < len(names) else []
         page.paragraph(f"  {reason}: ", (t.join(shown + more), "dim"), hang=4)
-        if capture:
-            page.paragraph("    to judge: ", (capture, "code"), hang=14)
+        for capture in captures:
+            if _COMMAND.match(capture):
+                page.line("    to judge: ", (capture, "code"))  # one line, to copy
+            else:
+                page.paragraph("    to judge: ", (capture, "code"), hang=14)
 
 
 def _notices(page: Page, report: Report) -> None:

@@ -48,12 +48,14 @@ def _in_full(i: int, finding: Finding) -> bool:
 
 def one_line(page: Page, number: int, finding: Finding, step_ns: int | None) -> None:
     """Number, severity, share, saving, title; a long title goes on below itself."""
-    share, amount = "", "no promise"
-    if finding.saving is not None:
-        share = t.percent(finding.saving.to_dict(step_ns or 0)["expected_frac"]) if step_ns else ""
-        amount = t.duration(finding.saving.expected_ns)
+    saving, figures = finding.saving, "no promise"
+    if saving is not None:
+        shares = saving.to_dict(step_ns or 0)
+        figures = f"{t.percent(shares['expected_frac']) if step_ns else '':>5}  {t.duration(saving.expected_ns):>7}"
+        if not saving.expected_ns:
+            figures = f"up to {t.percent(shares['high_frac']) if step_ns else t.duration(saving.high_ns)}"
     start = f"{number:>2}  "
-    figures = f"{share:>5}  {amount:>7}  " if finding.saving else f"{amount:>14}  "
+    figures = f"{figures:>14}  "
     severity = f"{finding.severity:<6}  "
     parts: list[str | tuple[str, str]] = [start, (severity, finding.severity), figures, finding.title]
     page.paragraph(*parts, hang=len(start + severity + figures))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -75,21 +76,12 @@ class Page:
         self._put(self.styled(*parts), indent)
 
     def paragraph(self, *parts: str | tuple[str, str], indent: int = 0, hang: int | None = None) -> None:
-        """Wrapped text; lines after the first are indented by `hang`."""
+        """Wrapped text; lines after the first are indented by `hang`. A long word stays whole, so that it can be copied."""
         hang = indent if hang is None else hang
         text = self.styled(*parts)
-        first = text.wrap(self._console, max(self.width - indent, 20), overflow="fold")
-        if not first:
-            return
-        head = first[0]
-        head.rstrip()
-        self._put(head, indent)
-        if len(first) > 1:
-            rest = text[len(first[0].plain) :]
-            rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
-            for line in rest.wrap(self._console, max(self.width - hang, 20), overflow="fold"):
-                line.rstrip()
-                self._put(line, hang)
+        for i, line in enumerate(text.divide(_breaks(text.plain, self.width - indent, self.width - hang))):
+            line.rstrip()
+            self._put(line, hang if i else indent)
 
     def heading(self, title: str, right: str = "") -> None:
         self.blank()
@@ -136,6 +128,19 @@ class Page:
         line.append_text(text)
         self._console.print(line, soft_wrap=True)
         self._blank = False
+
+
+def _breaks(text: str, first: int, rest: int) -> list[int]:
+    """Where lines begin after the first, so that words fill a first line of `first` columns and others of `rest`."""
+    breaks: list[int] = []
+    used = 0
+    for word in re.finditer(r"\S+\s*|\s+", text):
+        width = cell_len(word[0].rstrip())
+        if used and used + width > (rest if breaks else first):
+            breaks.append(word.start())
+            used = 0
+        used += cell_len(word[0])
+    return breaks
 
 
 def _fit(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], room: int) -> list[int]:

@@ -230,6 +230,16 @@ def file_name(path: str) -> str:
     return clean(PureWindowsPath(path).name if "\\" in path else PurePosixPath(path).name) or clean(path)
 
 
+def short_path(path: str, limit: int) -> str:
+    """The last components of a path, as many as fit into `limit` characters, but at least the file's name."""
+    parts = path.replace("\\", "/").split("/")
+    for i in range(len(parts)):
+        rest = "/".join(parts[i:])
+        if len(rest) + (4 if i else 0) <= limit or i == len(parts) - 1:
+            return f".../{rest}" if i else path
+    return path
+
+
 def sections(report: Report) -> tuple[list[Finding], list[Finding]]:
     """Findings that promise a saving worth an action on direct evidence, and those that stand apart as hints."""
     main = [finding for finding in report.findings if _promises(finding)]
