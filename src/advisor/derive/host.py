@@ -6,12 +6,14 @@ the GPU and its own work.
 
 Recording costs host time that the run without a profiler does not have. `deflated_*` estimates what remains without it:
 
-* an operator event costs SHARE_OF_EVENT of m, the median time per recorded operator in segments that hold operators;
+* recording makes an operator and a launch `strength` times as long: of m, the median time per recorded operator in segments
+  that hold operators, the share 1 - 1/strength is the profiler's; calls other than launches carry the same absolute cost;
 * a Python frame costs FRAME_NS;
-* a launch recorded through CUPTI takes LAUNCH_FACTOR times as long; other calls carry the same absolute cost.
+* a segment keeps at least 1/strength of its length, or FLOOR_WITH_FRAMES where every Python call was recorded.
 
-The three constants were read from torch 2.11 recordings on one machine whose unprofiled step time is known (median error
-of the host-bound step 7 % without and 12 % with stacks). Shares of host-side changes hardly depend on them.
+STRENGTH was read from torch 2.11 recordings on one machine whose unprofiled step time is known (median error of the
+host-bound step 11 % without and 15 % with stacks); WEAK and STRONG are the range in which single recordings lie. Shares of
+host-side changes hardly depend on it; shares of GPU-side changes in nearly balanced loops do.
 """
 
 from __future__ import annotations
@@ -27,10 +29,8 @@ from advisor.derive.intervals import covered, union
 from advisor.derive.nesting import thread_keys
 from advisor.model import MemoryKind, Run, Table
 
-SHARE_OF_EVENT = 0.6
+WEAK, STRENGTH, STRONG = 1.6, 2.5, 4.0
 FRAME_NS = 2000
-LAUNCH_FACTOR = 2.5
-FLOOR = 0.4  # a segment never shrinks below this share
 FLOOR_WITH_FRAMES = 0.25  # recording every Python call costs more than the call itself
 _QUEUE_FULL_NS = 60_000  # a launch that takes longer, and 8 medians, waited for room in the launch queue
 _BLOCKING_SHARE = 0.9  # of launches that end after their own kernel: launches block (elsewhere at most 0.15 was seen)
@@ -132,27 +132,31 @@ def _one(
     events, frames = np.maximum(events, 0), np.maximum(frames, 0)
     wait = np.minimum(waits[0][rows], end - start)
     own = end - start - wait
+    deflated_before, deflated_own = without_profiler(kind, before, events, frames, own, STRENGTH)
     return HostSide(
-        rank, process, rows, kind, start, end, before, events, frames, wait, own,
-        _deflate_segments(before, events, frames), _deflate_calls(kind, own),
+        rank, process, rows, kind, start, end, before, events, frames, wait, own, deflated_before, deflated_own,
         waits[1].get((rank, process), False),
     )  # fmt: skip
 
 
-def _deflate_segments(
-    before: npt.NDArray[np.int64], events: npt.NDArray[np.float64], frames: npt.NDArray[np.float64]
-) -> npt.NDArray[np.int64]:
+def without_profiler(
+    kind: npt.NDArray[np.int8],
+    before: npt.NDArray[np.int64],
+    events: npt.NDArray[np.float64],
+    frames: npt.NDArray[np.float64],
+    own: npt.NDArray[np.int64],
+    strength: float,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(segments, own work of calls) as they are without a profiler that makes recorded events `strength` times as long."""
+    share = 1 - 1 / strength
     busy = (events >= 2) & (before > 0)
     per_event = float(np.median(before[busy] / events[busy])) if busy.any() else 0.0
-    cost = SHARE_OF_EVENT * per_event * events + FRAME_NS * frames
-    floor = np.where(frames > 0, FLOOR_WITH_FRAMES, FLOOR)
-    return np.maximum(floor * before, before - cost).astype(np.int64)
-
-
-def _deflate_calls(kind: npt.NDArray[np.int8], own: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    floor = np.where(frames > 0, min(FLOOR_WITH_FRAMES, 1 / strength), 1 / strength)
+    segments = np.maximum(floor * before, before - share * per_event * events - FRAME_NS * frames)
     launch = np.isin(kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
-    overhead = float(np.median(own[launch])) * (1 - 1 / LAUNCH_FACTOR) if launch.any() else 0.0
-    return np.where(launch, own / LAUNCH_FACTOR, np.maximum(own - overhead, own / LAUNCH_FACTOR)).astype(np.int64)
+    overhead = float(np.median(own[launch])) * share if launch.any() else 0.0
+    calls = np.where(launch, own / strength, np.maximum(own - overhead, own / strength))
+    return segments.astype(np.int64), calls.astype(np.int64)
 
 
 def _waits(run: Run) -> tuple[npt.NDArray[np.int64], dict[tuple[int, int], bool]]:

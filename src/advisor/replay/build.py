@@ -109,21 +109,39 @@ def _build(run: Run, found: Steps, side: HostSide) -> Graph | None:
     latency = np.where(by_launch, latency_seen, np.clip(latency_seen, 0, least))
     gap = np.where(by_stream | held, np.maximum(gap_seen, 0), QUEUE_GAP)
     after_gap = np.where(by_event, np.maximum(after_gap, 0), QUEUE_GAP)
+    collective, transfer = _collectives(run, issued.work)
     wait_kind, wait_on, wait_extra, own, queue = _waits(run, side, at, issued, work, start, end)
     first = np.searchsorted(issued.call, np.arange(len(at) + 1))
-    before = side.before[at].copy()
-
     host_total = int((found.end - found.start)[chosen].sum())
-    gpu_total = found.gpu_period[chosen]
-    recorded = max(host_total, int(gpu_total.sum()) if (gpu_total > 0).all() else 0) // len(chosen)
-
+    period = found.gpu_period[chosen]
+    recorded = max(host_total, int(period.sum()) if (period > 0).all() else 0) // len(chosen)
     return Graph(
-        rank=side.rank, process=side.process, call=side.call[at], kind=side.kind[at], before=before, own=own,
-        wait_kind=wait_kind, wait_on=wait_on, wait_extra=wait_extra, first=first.astype(np.int64), work=issued.work,
-        length=end - start, stream=stream.astype(np.int32), streams=len(distinct), latency=latency, gap=gap, after=after,
-        after_gap=after_gap, collective=_collective_numbers(run, issued.work), issued=issued.issued, steps=len(chosen),
-        recorded_ns=recorded, queue=queue, events=side.events[at], frames=side.frames[at],
-    )  # fmt: skip
+        rank=side.rank,
+        process=side.process,
+        call=side.call[at],
+        kind=side.kind[at],
+        before=side.before[at],
+        own=own,
+        wait_kind=wait_kind,
+        wait_on=wait_on,
+        wait_extra=wait_extra,
+        first=first.astype(np.int64),
+        work=issued.work,
+        length=np.where(transfer >= 0, transfer, end - start),
+        stream=stream.astype(np.int32),
+        streams=len(distinct),
+        latency=latency,
+        gap=gap,
+        after=after,
+        after_gap=after_gap,
+        collective=collective,
+        issued=issued.issued,
+        steps=len(chosen),
+        recorded_ns=recorded,
+        queue=queue,
+        events=side.events[at],
+        frames=side.frames[at],
+    )
 
 
 def _operations(run: Run, side: HostSide, at: Ints, work: GpuWork) -> _Issued:
@@ -193,12 +211,13 @@ def _event_waits(
     return after, gap
 
 
-def _collective_numbers(run: Run, ops: Ints) -> Ints:
+def _collectives(run: Run, ops: Ints) -> tuple[Ints, Ints]:
+    """For each operation: the number it shares with the other ranks' part of its collective, and the time of its transfer."""
     found = collectives(run)
-    numbers = np.full(len(gpu_work(run)), -1, np.int64)
+    numbers, transfer = (np.full(len(gpu_work(run)), -1, np.int64) for _ in range(2))
     place = work_by_row(gpu_work(run), KERNEL, len(run.table("kernels")))[found.kernel]
-    numbers[place] = found.match
-    return numbers[ops]
+    numbers[place], transfer[place] = found.match, np.where(found.match >= 0, found.transfer_ns, -1)
+    return numbers[ops], transfer[ops]
 
 
 def _waits(

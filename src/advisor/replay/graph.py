@@ -33,8 +33,8 @@ class Graph:
     operation (or, for WAIT_ALL, the last one issued), `wait_extra` from that moment to the return; `first`: position of the
     first operation issued at or after the call (length calls + 1), so operations first[i]..first[i+1] belong to call i.
 
-    Operations: `work` position in `gpu_work`; `length` duration; `stream` index; `latency` from the begin of the launch call
-    to the start; `gap` to the operation before on the stream; `after` position of the operation whose event is waited for and
+    Operations: `work` position in `gpu_work`; `length` duration (of a collective that several ranks recorded: its transfer);
+    `stream` index; `latency` from the begin of the launch call to the start; `gap` to the operation before on the stream; `after` position of the operation whose event is waited for and
     `after_gap`; `collective` number shared with other ranks, -1; `issued`: False where the launch was not recorded.
 
     steps: how many recorded steps this is; recorded_ns: their mean length as recorded; queue: launches that may be outstanding.
