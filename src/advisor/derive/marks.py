@@ -1,4 +1,4 @@
-"""Which ranges mark steps, and where steps begin when nothing marks them."""
+"""Which ranges mark steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from advisor.derive.calls import links
-from advisor.derive.gpus import KERNEL, gpu_work
 from advisor.derive.nesting import Nesting, mixed_key, thread_keys
 from advisor.model import Run, Table
 
@@ -19,10 +17,6 @@ NUMBERED_STEP = re.compile(
     r"^\W*(?:(?:train(?:ing)?|global|optimi[sz]er)[ _\-.]*)?(?:step|iter(?:ation)?|batch)[ _\-:#=]*(\d+)\W*$", re.I
 )
 NAMED_STEP = re.compile(r"^\W*(?:train(?:ing)?[ _\-.]*)?(?:step|iter(?:ation)?|batch)\W*$", re.I)
-
-_LEAST_PERIODS = 3  # repeats of the kernel sequence before a period is believed
-_LEAST_MATCH = 0.9  # share of kernels that agree with the one a period later
-_SHORTEST = 4  # kernels in a period
 
 
 @dataclass(frozen=True)
@@ -150,74 +144,3 @@ def _main_thread(run: Run, threads: npt.NDArray[np.int64], processes: npt.NDArra
         best = max(zip(candidates.tolist(), marks.tolist(), strict=True), key=lambda c: (weight.get(c[0], 0), c[1], -c[0]))
         keep[here[threads[here] == best[0]]] = True
     return np.flatnonzero(keep)
-
-
-def inferred_steps(run: Run) -> Marks:
-    """Steps found as the period of the kernel sequence of the busiest GPU; bounds are launch times. Empty if there is none."""
-    return run.derived(_inferred_steps)
-
-
-def _inferred_steps(run: Run) -> Marks:
-    work = gpu_work(run)
-    kernels = np.flatnonzero(work.source == KERNEL)
-    if len(kernels) < _LEAST_PERIODS * _SHORTEST:
-        return NONE
-    call, calls = links(run).call, run.table("runtime_calls")
-    parts = []
-    for gpu, which in enumerate(work.gpus):
-        rows = kernels[work.gpu[kernels] == gpu]
-        # In the order of launching: streams overlap, the host does not.
-        begin = np.where(call[rows] >= 0, calls["start"][np.maximum(call[rows], 0)] if len(calls) else 0, work.start[rows])
-        order = np.argsort(begin, kind="stable")
-        rows, begin = rows[order], begin[order]
-        names = run.table("kernels")["name"][work.row[rows]]
-        bounds = _period_bounds(names, work.start[rows], work.end[rows])
-        if bounds is None:
-            continue
-        start = begin[bounds]
-        # Layers of one CUDA graph repeat too, but one launch is no sequence of steps.
-        if (np.diff(start) <= 0).any():
-            continue
-        parts.append((start[:-1], start[1:], which))
-    if not parts:
-        return NONE
-    return Marks(
-        "inferred",
-        np.concatenate([p[0] for p in parts]),
-        np.concatenate([p[1] for p in parts]),
-        np.concatenate([np.full(len(p[0]), p[2].rank, np.int32) for p in parts]),
-        np.concatenate([np.full(len(p[0]), p[2].process, np.int64) for p in parts]),
-        np.concatenate([np.arange(len(p[0])) for p in parts]),
-    )
-
-
-def _period_bounds(
-    names: npt.NDArray[np.int32], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64] | None:
-    """Indices at which periods begin, at the widest typical gap; None without a period.
-
-    Every kernel of a step occurs once or more a period; the distances of the rarest names propose the period, and the
-    shift by it must reproduce the sequence.
-    """
-    codes, counts = np.unique(names, return_counts=True)
-    proposals: list[int] = []
-    for code in codes[np.argsort(counts, kind="stable")]:
-        at = np.flatnonzero(names == code)
-        if len(at) > _LEAST_PERIODS:
-            proposals.append(int(np.median(np.diff(at))))
-        if len(proposals) >= 12:
-            break
-    # The layers of a model repeat as well, but break off where the step does: the step's period fits best.
-    fits = [
-        (float(np.mean(names[period:] == names[:-period])), -period)
-        for period in {p for p in proposals if p >= _SHORTEST and p * _LEAST_PERIODS <= len(names)}
-    ]
-    fit, period = max(fits, default=(0.0, 0))
-    if fit < _LEAST_MATCH:
-        return None
-    period = -period
-    gaps = np.concatenate(([0], np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)))
-    whole = len(names) // period * period
-    phase = int(np.median(gaps[:whole].reshape(-1, period), axis=0).argmax())
-    bounds = np.arange(phase, len(names), period)
-    return bounds if len(bounds) >= _LEAST_PERIODS else None

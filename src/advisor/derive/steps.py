@@ -15,7 +15,8 @@ import numpy.typing as npt
 from advisor.derive.calls import CallKind, is_kind, links
 from advisor.derive.gpus import gpu_work
 from advisor.derive.intervals import covered, subtract, union
-from advisor.derive.marks import Marks, inferred_steps, marked_steps
+from advisor.derive.marks import Marks, marked_steps
+from advisor.derive.periods import inferred_steps
 from advisor.model import Run
 
 # A step in which the profiler itself held the host for more than this share of a median step says nothing about the run.
