@@ -92,12 +92,6 @@ def test_python_in_the_docs_compiles() -> None:
                 compile(code, str(page), "exec")
 
 
-def test_the_worked_example_is_what_the_program_prints() -> None:
-    page = (DOCS / "reading-the-report.md").read_text("utf-8")
-    example = (ROOT / "tests" / "golden" / "report" / "starved_loader-80.txt").read_text("utf-8")
-    assert f"```text\n{example}```\n" in page
-
-
 def test_fields_that_nvidia_smi_is_asked_for_are_read() -> None:
     from advisor.ingest.nvidia_smi.fields import SAMPLES
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from advisor.model import Location, Report
+from advisor.model import Location, Report, RuleOutcome
 from advisor.report import render
 from build.reports import ALL, LOADER, part, starved_loader, two_ranks
 
@@ -151,3 +151,30 @@ def test_width_of_wide_characters() -> None:
     for verbosity in (0, 1):
         lines = render(report, "text", width=80, verbosity=verbosity).splitlines()
         assert max(map(cell_len, (line for line in lines if "字" in line))) <= 80
+
+
+def test_commands_stay_on_one_line() -> None:
+    command = "nvidia-smi --query-gpu=" + ",".join(f"field{i}" for i in range(30)) + " --format=csv -l 1"
+    report = starved_loader()
+    report.rules = [RuleOutcome("a", "not-applicable", "no samples", command)]
+    assert f"    to judge: {command}" in render(report, "text", width=60).splitlines()
+
+
+def test_one_way_to_judge_is_enough_by_default() -> None:
+    report = starved_loader()
+    report.rules = [RuleOutcome(f"rule-{i}", "not-applicable", "no kernels", "record kernels" + "!" * i) for i in range(9)]
+    short, full = (render(report, "text", width=80, verbosity=verbosity) for verbosity in (0, 1))
+    assert "  no kernels: rule-0, rule-1, rule-2, rule-3 and 5 more\n    to judge: record kernels\n\n" in short
+    assert full.count("to judge") == 9 and "rule-8" in full
+
+
+def test_headings_of_a_crowded_table_break() -> None:
+    report = starved_loader()
+    table = report.findings[0].evidence[0]
+    columns = ["device", "busy_samples", "mean_sm_clock_mhz", "max_sm_clock_mhz", "hottest_memory_c", "power_limit_w", "reasons"]
+    evidence = [replace(table, columns=columns, rows=[[0, 11, 1906, 1980, 57, 540, "power cap"]])]
+    report.findings[0] = replace(report.findings[0], evidence=evidence)
+    lines = render(report, "text", width=80).splitlines()
+    row = next(i for i, line in enumerate(lines) if line.endswith("power cap"))
+    assert lines[row - 1].split() == ["device", "samples", "MHz", "MHz", "C", "W", "reasons"]
+    assert "…" not in "".join(lines[row - 4 : row + 1])

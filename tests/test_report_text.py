@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.model import Breakdown, Finding, RuleOutcome, Saving
+from advisor.model import Breakdown, Finding, Notice, RuleOutcome, Saving
 from advisor.report import text as t
 from advisor.report.summary import parts, run_facts, unjudged, verdict
 from build.reports import healthy, part, samples_only, starved_loader, two_ranks
@@ -101,14 +101,36 @@ def test_cell(column: str, value: object, text: str) -> None:
     assert t.cell(column, value) == text
 
 
-def test_heading() -> None:
-    assert [t.heading(name) for name in ("wait_ns", "total_bytes", "step_frac", "_ns", "bytes")] == [
-        "wait",
-        "total",
-        "step",
-        " ns",
-        "bytes",
-    ]
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("wait_ns", "wait"),
+        ("total_bytes", "total"),
+        ("step_frac", "step"),
+        ("bytes", "bytes"),
+        ("copies_per_step", "copies/step"),
+        ("gb_per_s", "GB/s"),
+        ("max_sm_clock_mhz", "max SM clock MHz"),
+        ("power_w", "power W"),
+    ],
+)
+def test_heading(column: str, text: str) -> None:
+    assert t.heading(column) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("the GPU waits", "The GPU waits"),
+        ("cudaMalloc runs", "cudaMalloc runs"),
+        ("aten::mm is slow", "aten::mm is slow"),
+        ("smi.csv is cut", "smi.csv is cut"),
+        ("18 waits", "18 waits"),
+        ("", ""),
+    ],
+)
+def test_sentence(text: str, sentence: str) -> None:
+    assert t.sentence(text) == sentence
 
 
 def test_shorten_keeps_both_ends() -> None:
@@ -194,6 +216,26 @@ def test_run_facts() -> None:
     assert facts["lacks"] == ["call stacks and memory events"]
     assert "ranks" not in facts
     assert dict(run_facts(two_ranks()))["ranks"] == ["0 and 1 of 2"]
+
+
+def test_a_gpu_that_a_log_lists_again_is_named_once() -> None:
+    report = starved_loader()
+    full = report.run["devices"][0]
+    bare = full | {"rank": None, "compute_capability": None, "sm_count": None}
+    report.run["devices"] = [full, bare, bare | {"name": None}, bare | {"name": "Tesla T4", "index": 1}]
+    assert dict(run_facts(report))["GPU"] == [
+        "1 x NVIDIA H200 (compute capability 9.0, 132 SMs, 140 GiB)",
+        "1 x Tesla T4 (140 GiB)",
+    ]
+
+
+def test_two_recordings_lack_nothing_that_is_known_here() -> None:
+    report = starved_loader()
+    report.notices.append(Notice("two-recordings", "two recordings of one rank"))
+    report.run["sources"] = [*report.run["sources"], *report.run["sources"]]
+    facts = dict(run_facts(report))
+    assert "lacks" not in facts
+    assert len(facts["files"]) == 2
 
 
 def test_many_files_and_ranks_are_summarised() -> None:

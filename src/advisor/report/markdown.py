@@ -101,7 +101,7 @@ def _overview(findings: list[Finding], step_ns: int | None) -> Iterator[str]:
         return
     rows = []
     for number, finding in enumerate(findings[:_IN_TABLE], 1):
-        title = escape(t.shorten(t.clean(finding.title), _TITLE))
+        title = escape(t.shorten(t.sentence(finding.title), _TITLE))
         saving = t.saving_short(finding.saving, step_ns).replace("<", "\\<")
         rows.append([str(number), title, saving, finding.severity, finding.confidence])
     yield table(["#", "Finding", "Saving per step", "Severity", "Confidence"], rows, right=[0])
@@ -110,7 +110,7 @@ def _overview(findings: list[Finding], step_ns: int | None) -> Iterator[str]:
 
 
 def _finding(number: int, finding: Finding, step_ns: int | None) -> str:
-    return details(f"{number}. {finding.title}", _finding_body(finding, step_ns))
+    return details(f"{number}. {t.sentence(finding.title)}", _finding_body(finding, step_ns))
 
 
 def _finding_body(finding: Finding, step_ns: int | None) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _evidence(evidence: Evidence) -> Iterator[str]:
             else:
                 cells.append(text.replace("<", "\\<"))
         rows.append(cells + [""] * (len(columns) - len(cells)))
-    yield escape(evidence.caption)
+    yield escape(t.sentence(evidence.caption))
     yield table([escape(t.heading(column)) for column in columns], rows, right)
     if len(evidence.rows) > _ROWS:
         yield f"and {t.count(len(evidence.rows) - _ROWS, 'more row')}."
@@ -213,7 +213,9 @@ def _not_judged(report: Report) -> Iterator[str]:
 
 def _notices(report: Report) -> Iterator[str]:
     if report.notices:
-        lines = [f"- {escape(t.shorten(t.clean(notice.message), 1000))} ({code(notice.code)})" for notice in report.notices[:50]]
+        lines = [
+            f"- {escape(t.shorten(t.sentence(notice.message), 1000))} ({code(notice.code)})" for notice in report.notices[:50]
+        ]
         yield details(f"Notices: {len(report.notices)}", ["\n".join(lines)])
 
 

@@ -134,7 +134,7 @@ def run_facts(report: Report, full: bool = False) -> list[tuple[str, list[str]]]
         ("steps", _steps(run, report.step_ns)),
         ("rate", _throughput(report.extra.get("throughput"))),
         ("replay", _replay(run.get("replay")) if full else []),
-        ("lacks", _lacks(run.get("profiler_overhead"))),
+        ("lacks", _lacks(report)),
     ]
     return [(label, lines) for label, lines in facts if lines]
 
@@ -173,8 +173,14 @@ def _first_last(names: list[str]) -> str:
 
 
 def _devices(devices: list[dict[str, Any]]) -> list[str]:
+    detailed = {device.get("name") for device in devices if device.get("compute_capability")}
     named = {device.get("index") for device in devices if device.get("name")}
-    kinds = Counter(_device(device) for device in devices if device.get("name") or device.get("index") not in named)
+    kinds = Counter(
+        _device(device)
+        for device in devices
+        if device.get("compute_capability")  # a log beside a trace lists the same GPUs again, with less about them
+        or (device.get("name") not in detailed if device.get("name") else device.get("index") not in named)
+    )
     return [f"{number} x {kind}" for kind, number in kinds.items()]
 
 
@@ -239,8 +245,10 @@ def _replay(replay: Any) -> list[str]:
     return ["the step could not be replayed; savings are interval bounds"]
 
 
-def _lacks(overhead: Any) -> list[str]:
-    if not isinstance(overhead, Mapping):
+def _lacks(report: Report) -> list[str]:
+    """Of the only recording; with a second, fuller one it is not known here what both lack."""
+    overhead = report.run.get("profiler_overhead")
+    if not isinstance(overhead, Mapping) or any(notice.code == "two-recordings" for notice in report.notices):
         return []
     words = [word for key, word in _CAPTURE_WORDS.items() if overhead.get(key) is False]
     return [t.join(words)] if words else []

@@ -13,7 +13,7 @@ from advisor.report.terminal_findings import one_line, show_findings
 from advisor.report.terminal_page import Page
 
 _LONG = 40  # lines from which on the end repeats the verdict
-_RULES_NAMED = 4  # of one group of rules that could not judge
+_REASONS, _RULES_NAMED, _NOTICES = 6, 4, 8  # by default: reasons, rules of one reason, notices
 _COMMAND = re.compile(r"(nvidia-smi|nsys|torchrun|python3?|export|unset|[A-Z_]+=\S*) ")
 
 
@@ -60,22 +60,28 @@ def _not_judged(page: Page, rules: list[RuleOutcome]) -> None:
         return
     judged = len(rules) - sum(len(names) for _, _, names in groups)
     page.heading("Not judged", f"{judged} of {t.count(len(rules), 'rule')} judged")
-    for reason, captures, names in groups:
-        shown = names if page.style.full or len(names) <= _RULES_NAMED + 1 else names[:_RULES_NAMED]
-        more = [f"{len(names) - len(shown)} more"] if len(shown) < len(names) else []
-        page.paragraph(f"  {reason}: ", (t.join(shown + more), "dim"), hang=4)
-        for capture in captures:
+    shown = groups if page.style.full else groups[:_REASONS]
+    for reason, captures, names in shown:
+        few = page.style.full or len(names) <= _RULES_NAMED + 1
+        words = names if few else [*names[:_RULES_NAMED], f"{len(names) - _RULES_NAMED} more"]
+        page.paragraph(f"  {reason}: ", (t.join(words), "dim"), hang=4)
+        for capture in captures if page.style.full else sorted(captures, key=len)[:1]:
             if _COMMAND.match(capture):
                 page.line("    to judge: ", (capture, "code"))  # one line, to copy
             else:
                 page.paragraph("    to judge: ", (capture, "code"), hang=14)
+    if len(shown) < len(groups):
+        page.line((f"  and {t.count(len(groups) - len(shown), 'more reason')} (-v)", "dim"))
 
 
 def _notices(page: Page, report: Report) -> None:
     if report.notices:
         page.heading("Notices")
-    for notice in report.notices:
-        page.paragraph(f"  {notice.message}", (f" [{notice.code}]", "dim"), hang=4)
+    shown = report.notices if page.style.full else report.notices[:_NOTICES]
+    for notice in shown:
+        page.paragraph(f"  {t.sentence(notice.message)}", (f" [{notice.code}]", "dim"), hang=4)
+    if len(shown) < len(report.notices):
+        page.line((f"  and {t.count(len(report.notices) - len(shown), 'more notice')} (-v)", "dim"))
 
 
 def _end(page: Page, report: Report, findings: list[Finding]) -> None:

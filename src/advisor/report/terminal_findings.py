@@ -39,7 +39,7 @@ def show_findings(page: Page, main: list[Finding], also: list[Finding], step_ns:
             else:
                 one_line(page, number, finding, step_ns)
                 if finding.fixes:
-                    page.paragraph((f"Fix: {finding.fixes[0].title}", "dim"), indent=_INDENT)
+                    page.paragraph((f"Fix: {finding.fixes[0].title}", "dim"), indent=_INDENT, hang=_INDENT + 5)
 
 
 def _in_full(i: int, finding: Finding) -> bool:
@@ -57,14 +57,14 @@ def one_line(page: Page, number: int, finding: Finding, step_ns: int | None) -> 
     start = f"{number:>2}  "
     figures = f"{figures:>14}  "
     severity = f"{finding.severity:<6}  "
-    parts: list[str | tuple[str, str]] = [start, (severity, finding.severity), figures, finding.title]
+    parts: list[str | tuple[str, str]] = [start, (severity, finding.severity), figures, t.sentence(finding.title)]
     page.paragraph(*parts, hang=len(start + severity + figures))
 
 
 def show_finding(page: Page, number: int, finding: Finding, step_ns: int | None) -> None:
     start = f"{number}. "
     severity = f"{finding.severity.upper()}  "
-    page.paragraph((start, "title"), (severity, finding.severity), (finding.title, "title"), hang=_INDENT)
+    page.paragraph((start, "title"), (severity, finding.severity), (t.sentence(finding.title), "title"), hang=_INDENT)
     _promise(page, finding, step_ns)
     for table in finding.evidence if page.style.full else finding.evidence[:2]:
         _evidence(page, table)
@@ -95,7 +95,7 @@ def _evidence(page: Page, table: Evidence) -> None:
     texts = [row + [""] * (width - len(row)) for row in texts]
     numeric = [all(isinstance(row[i], (int, float)) for row in rows if i < len(row) and row[i] is not None) for i in range(width)]
     page.blank()
-    page.paragraph(table.caption, indent=_INDENT)
+    page.paragraph(t.sentence(table.caption), indent=_INDENT)
     page.table([t.heading(column) for column in table.columns], texts, numeric, indent=_INDENT + 2)
     if len(rows) < len(table.rows):
         page.line((f"and {t.count(len(table.rows) - len(rows), 'more row')} (-v)", "dim"), indent=_INDENT + 2)
@@ -122,7 +122,7 @@ def _fix(page: Page, fix: Fix, first: bool) -> None:
     label, kind = "Fix" if first else "Or", t.fix_kind(fix)
     if first:
         page.blank()
-    page.paragraph((label, "good"), (f" ({kind})" if kind else "", "dim"), f": {fix.title}", indent=_INDENT)
+    page.paragraph((label, "good"), (f" ({kind})" if kind else "", "dim"), f": {fix.title}", indent=_INDENT, hang=_INDENT + 4)
     if not first and not page.style.full:
         return
     lines = t.clean_block(fix.snippet)

@@ -105,16 +105,19 @@ class Page:
         columns = [self.plain(column) for column in columns]
         rows = [[self.plain(text) for text in row] for row in rows]
         widths = _fit(columns, rows, right, self.width - indent)
-        self._row(columns, widths, right, indent, "dim")
+        heads = [_words(column, width) for column, width in zip(columns, widths, strict=True)]
+        height = max(map(len, heads), default=0)
+        self._row([[""] * (height - len(head)) + head for head in heads], widths, right, indent, "dim")
         for row in rows:
-            self._row(row, widths, right, indent, "")
+            self._row([self._cell(text, width) for text, width in zip(row, widths, strict=True)], widths, right, indent, "")
 
-    def _row(self, texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], indent: int, style: str) -> None:
-        ellipsis = "…" if self.style.unicode else "..."
+    def _cell(self, text: str, width: int) -> list[str]:
         if self.style.full:
-            cells = [_fold(text, width) for text, width in zip(texts, widths, strict=True)]
-        else:
-            cells = [[_shorten_cells(text, width, ellipsis)] for text, width in zip(texts, widths, strict=True)]
+            return _fold(text, width)
+        return [_shorten_cells(text, width, "…" if self.style.unicode else "...")]
+
+    def _row(self, cells: Sequence[Sequence[str]], widths: Sequence[int], right: Sequence[bool], indent: int, style: str) -> None:
+        """Lines of a row; each cell is a list of lines."""
         for i in range(max(map(len, cells), default=0)):
             parts = []
             for lines, width, flush in zip(cells, widths, right, strict=True):
@@ -144,10 +147,13 @@ def _breaks(text: str, first: int, rest: int) -> list[int]:
 
 
 def _fit(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], room: int) -> list[int]:
-    """Widths of the columns: as wide as their content, the widest left-aligned ones shrunk until all fit."""
-    widths = [max([cell_len(column), *(cell_len(row[i]) for row in rows)]) for i, column in enumerate(columns)]
-    room -= 2 * (len(widths) - 1)
-    widths = [min(width, max(room, 4)) for width in widths]
+    """Widths of the columns: as wide as their content where that fits. Else headings break at blanks, then text shrinks."""
+    room -= 2 * (len(columns) - 1)
+    body = [max((cell_len(row[i]) for row in rows), default=0) for i in range(len(columns))]
+    words = [max(map(cell_len, column.split()), default=0) for column in columns]
+    widths = [max(cell_len(column), width) for column, width in zip(columns, body, strict=True)]
+    if sum(widths) > room:
+        widths = [min(max(width, word), max(room, 4)) for width, word in zip(body, words, strict=True)]
     for least in (12, 4):
         while sum(widths) > room:
             shrinkable = [i for i, width in enumerate(widths) if width > least and (least < 12 or not right[i])]
@@ -156,6 +162,17 @@ def _fit(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
             widest = max(shrinkable, key=lambda i: widths[i])
             widths[widest] -= 1
     return widths
+
+
+def _words(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns, broken at blanks; longer words are cut."""
+    lines: list[str] = []
+    for word in text.split() or [""]:
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word if cell_len(word) <= width else set_cell_size(word, width))
+    return lines
 
 
 def _shorten_cells(text: str, width: int, ellipsis: str) -> str:

@@ -59,6 +59,18 @@ BASIS_MEANING = {
     "bound": "bounded, not replayed",
     "none": "no saving is promised",
 }
+_UNITS = {
+    "gpu": "GPU",
+    "cpu": "CPU",
+    "sm": "SM",
+    "sms": "SMs",
+    "mhz": "MHz",
+    "gb/s": "GB/s",
+    "tflop/s": "TFLOP/s",
+    "gib": "GiB",
+    "w": "W",
+    "c": "C",
+}
 _DURATIONS = (
     (3_600_000_000_000, "h"),
     (60_000_000_000, "min"),
@@ -216,7 +228,15 @@ def heading(column: str) -> str:
         if column.endswith(suffix) and column != suffix:
             column = column.removesuffix(suffix)
             break
-    return clean(column.replace("_", " "))
+    words = clean(column.replace("_per_", "/").replace("_", " ")).split(" ")
+    return " ".join(_UNITS.get(word, word) for word in words)
+
+
+def sentence(text: str) -> str:
+    """The text with a capital at its begin, unless it begins with a name (cudaMalloc, aten::mm, smi.csv)."""
+    text = clean(text)
+    first = text.split(" ", 1)[0].rstrip(",:;")
+    return text[0].upper() + text[1:] if first.isalpha() and first.islower() and first.isascii() else text
 
 
 def place(file: str, line: int | None, function: str | None) -> str:
