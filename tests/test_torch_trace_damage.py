@@ -151,7 +151,8 @@ def _with_things(k: Kineto, layout: str) -> bytes:
         ("args", None), ("args", []), ("args", {}), ("args", {"External id": None}), ("args", {"External id": True}),
         ("args", {"External id": "12"}),
         ("args", {"External id": 1 << 80}), ("args", {"External id": {}}), ("args", {"Input Dims": None, "Sequence number": 1.5}),
-        ("args", {"Call stack": 5}), ("cat", None), ("name", None), ("name", 5), ("name", ["x"]), ("args", {"grid": "grid(8,)"}),
+        ("args", {"Call stack": 5}), ("cat", None), ("cat", "\0instant"), ("cat", ""),
+        ("name", None), ("name", 5), ("name", ["x"]), ("args", {"grid": "grid(8,)"}),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("table", ["host_ops", "kernels", "copies", "python_frames", "runtime_calls", "ranges", "sync_events"])
@@ -308,6 +309,7 @@ def test_one_spoiled_byte_costs_few_events(file: Path, layout: str, at: float, t
     assert len(trace.table("host_ops")) >= 28
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(),

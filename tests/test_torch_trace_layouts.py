@@ -70,6 +70,7 @@ def test_a_bare_list(file: Path, times: str) -> None:
         assert np.array_equal(table[table.spec.order], bare.table(name)[table.spec.order])
 
 
+@settings(deadline=None)
 @given(names=st.lists(NAMES, min_size=1, max_size=12), layout=st.sampled_from(LAYOUTS), block=st.integers(16, 700))
 def test_names_and_blocks_of_any_kind(file: Path, names: list[str], layout: str, block: int) -> None:
     k = Kineto()
@@ -88,6 +89,7 @@ def nested(i: int) -> list[Any]:
     return [{"k": j, "v": [{"a": {}}, {"b": "}, {"}]} for j in range(i % 5)]
 
 
+@settings(deadline=None)
 @given(count=st.integers(1, 15), block=st.integers(16, 400), layout=st.sampled_from(LAYOUTS))
 def test_objects_inside_of_events(file: Path, count: int, block: int, layout: str) -> None:
     k = Kineto()

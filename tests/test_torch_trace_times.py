@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.ingest import torch_trace
@@ -23,6 +23,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("times") / "trace.json"
 
 
+@settings(deadline=None)
 @given(spans=spans, since_base=st.integers(1, QUARTER_YEAR - 10**13), times=st.sampled_from(TIMES))
 def test_wall_clock_to_the_nanosecond(file: Path, spans: list[tuple[int, int]], since_base: int, times: str) -> None:
     if times == "integer":
@@ -41,6 +42,7 @@ def test_wall_clock_to_the_nanosecond(file: Path, spans: list[tuple[int, int]], 
     assert int(table["start"][0]) == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(10**19) + 1, 10**19 - 1), max_size=30))
 def test_any_decimal_text(values: list[int]) -> None:
     texts = [microseconds(v) for v in values]

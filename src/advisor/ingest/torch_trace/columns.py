@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
-import re
-import zlib
-from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from advisor.ingest.torch_trace.copies import CopyKinds
-from advisor.ingest.torch_trace.events import NO_TEXT, as_int
+from advisor.ingest.torch_trace.events import NO_TEXT, Mark, as_int
+from advisor.ingest.torch_trace.growing import Growing, thread_number
 from advisor.ingest.torch_trace.intern import Names, Texts, api_name, frame_name, plain, stack_text
 from advisor.ingest.torch_trace.times import NO_TIME, Times, nanoseconds, nanoseconds_of_texts
-from advisor.model import TABLES, MemorySource, RangeKind, Strings, SyncKind
+from advisor.model import MemorySource, RangeKind, Strings, SyncKind
 
-_TYPECODES = {"int64": "q", "int32": "i", "int8": "b", "float64": "d", "float32": "f"}
-_DIGITS = re.compile(r"\d+")
 _HELD = 200_000  # begin and end rows kept until they can be paired
 
-# Which table a category feeds, in lower case, in the spellings since 2021. None: known, and no row of ours.
-CATEGORIES: dict[str, str | None] = {
+# Which table a category feeds, in the spellings since 2021 (the older ones begin with a capital). Empty: no row of ours.
+CATEGORIES: dict[str | Mark, str] = {
     "cpu_op": "host_ops",
-    "operator": "host_ops",
+    "Operator": "host_ops",
     "user_annotation": "ranges",
     "kernel": "kernels",
+    "Kernel": "kernels",
     "gpu_memcpy": "copies",
-    "memcpy": "copies",
     "gpu_memset": "copies",
-    "memset": "copies",
-    "runtime": "runtime_calls",
+    "Memcpy": "copies",
+    "Memset": "copies",
     "cuda_runtime": "runtime_calls",
     "cuda_driver": "runtime_calls",
     "hip_runtime": "runtime_calls",
     "hip_driver": "runtime_calls",
+    "Runtime": "runtime_calls",
     "python_function": "python_frames",
     "cuda_sync": "sync_events",
     "overhead": "overheads",
-    "gpu_user_annotation": None,
-    "trace": None,
+    "gpu_user_annotation": "",
+    "Trace": "",
+    Mark.IGNORED: "",
+    Mark.HALF: "halves",
+    Mark.INSTANT: "memory_events",
+    Mark.FLOW_START: "flow_starts",
+    Mark.FLOW_END: "flow_ends",
 }
+CATEGORIES |= {category.lower(): table for category, table in CATEGORIES.items() if isinstance(category, str)}
 _SYNC_KINDS = {
     "stream wait event": SyncKind.STREAM_WAIT_EVENT,
     "stream sync": SyncKind.STREAM,
@@ -55,71 +57,6 @@ _SYNC_KINDS = {
 _STEP = "ProfilerStep#"
 
 
-FLOWS = {"time": "q", "process": "q", "thread": "q", "id": "q"}  # one end of a forward-backward arrow
-
-
-class Growing:
-    """Columns of one table, in the dtypes of the schema. A column that no row has put anything into stays empty."""
-
-    def __init__(self, table: str) -> None:
-        spec = TABLES.get(table)
-        typecodes = FLOWS if spec is None else {c.name: _TYPECODES[c.dtype] for c in spec.columns}
-        self._missing = {} if spec is None else {c.name: c.missing or 0 for c in spec.columns}
-        self._columns: dict[str, Any] = {name: array(typecode) for name, typecode in typecodes.items()}
-        self.rows = 0
-
-    def times(self, name: str, values: Times) -> None:
-        """Append times; the first column of each batch of rows."""
-        column = self._columns[name]
-        column.frombytes(values.tobytes())
-        self.rows = len(column)
-
-    def put(self, name: str, values: list[Any], number: Callable[[Any], float] | None = None) -> None:
-        """Append codes or numbers of the last rows. `number` makes one of what does not fit: text, null, too large."""
-        column = self._columns[name]
-        self._pad(name, self.rows - len(values))
-        try:
-            column.extend(array(column.typecode, values))
-        except (TypeError, OverflowError):
-            number = number or (_fit_real if column.typecode in "fd" else _fit_short if column.typecode == "i" else _fit)
-            column.extend(array(column.typecode, map(number, values)))
-
-    def filled(self) -> dict[str, Any]:
-        """The columns that hold something, all of one length."""
-        filled = {name: column for name, column in self._columns.items() if column}
-        for name in filled:
-            self._pad(name, self.rows)
-        return filled
-
-    def _pad(self, name: str, length: int) -> None:
-        column = self._columns[name]
-        if len(column) < length:
-            column.extend(array(column.typecode, [self._missing[name]]) * (length - len(column)))
-
-
-def _fit(value: Any) -> int:
-    number = as_int(value)
-    return -1 if number is None else number
-
-
-def _fit_short(value: Any) -> int:
-    number = _fit(value)
-    return number if -(1 << 31) <= number < 1 << 31 else -1
-
-
-def _fit_real(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else float("nan")
-
-
-def thread_number(value: Any) -> int:
-    """A process, thread or stream id as a number; for text without digits a negative one that the text determines."""
-    number = as_int(value)
-    if number is None and isinstance(value, str) and value:
-        digits = _DIGITS.search(value)
-        number = -2 - zlib.crc32(value.encode()) if digits is None else as_int(digits.group()[:18])
-    return -1 if number is None else number
-
-
 class Builder:
     """Takes events and keeps columns. `add` raises NeedsText, without effect, when times need the exact decoder."""
 
@@ -128,8 +65,9 @@ class Builder:
         self.tables: dict[str, Growing] = {}
         self.dropped: Counter[str] = Counter()
         self.others: Counter[str] = Counter()
-        self.halves: list[Any] = []  # begin and end rows
+        self.halves: list[tuple[int, Any]] = []  # times and begin or end rows
         self._names = Names(self.strings)
+        self._operators = Names(self.strings)
         self._apis = Names(self.strings, api_name)
         self._frames = Names(self.strings, frame_name)
         self._texts = Texts(self.strings)
@@ -137,7 +75,6 @@ class Builder:
         self._stacks = Texts(self.strings, stack_text)
         self._copy_kinds = CopyKinds()
         self.copied: dict[int, int] = {}  # correlation -> bytes, where only the call tells them
-        self._exact = False
 
     @property
     def texts_left_out(self) -> int:
@@ -154,54 +91,36 @@ class Builder:
 
     def add(self, events: list[Any], exact: bool) -> None:
         """Append `events`; `exact` says that their times are raw text."""
-        self._exact = exact
+        batches: dict[str, list[Any]] = {table: [] for table in CATEGORIES.values()}
         groups: dict[Any, list[Any]] = defaultdict(list)
+        for category, table in CATEGORIES.items():
+            groups[category] = batches[table]  # one list for all categories of a table: rows stay in the order of the text
         for event in events:
             groups[event.cat].append(event)
-        groups.pop("\0ignored", None)
-        ready = [(category, *self._timed(category, rows)) for category, rows in groups.items()]
-        self.dropped["without a usable time"] += sum(len(groups[category]) - len(rows) for category, rows, _, _ in ready)
-        for category, rows, start, end in ready:
-            if category and category[0] == "\0":
-                self._special(category, rows, start)
-                continue
-            self.complete(category, rows, start, end)
+        others = Counter[str]()
+        for category in [c for c in groups if c not in CATEGORIES]:
+            known = table_of(category)
+            if known is None:
+                others[category or "without category"] += len(groups[category])
+            else:
+                batches[known] += groups[category]
+        ready = []
+        for table, rows in batches.items():
+            if table and rows and (wanted := _wanted(table, rows)):
+                ready.append((table, len(wanted), *_timed(wanted, exact)))
+        self.others += others
+        for table, count, rows, start, end in ready:
+            self.dropped["without a usable time"] += count - len(rows)
+            if rows:
+                getattr(self, f"_{table}")(rows, start, end)
 
-    def complete(self, category: str | None, rows: list[Any], start: Times, end: Times) -> None:
-        known = (category or "").lower()
-        table = CATEGORIES.get(known)
-        if table is None or not rows:
-            if known not in CATEGORIES:
-                self.others[category or "without category"] += len(rows)
-            return
-        if table == "host_ops":
-            rows, start, end = self._split_ranges(rows, start, end, known == "operator")
-        getattr(self, f"_{table}")(rows, start, end)
-
-    def _timed(self, category: str | None, rows: list[Any]) -> tuple[list[Any], Times, Times]:
-        """Rows with a usable time, their starts and ends."""
-        convert = nanoseconds_of_texts if self._exact else nanoseconds
-        start = convert([e.ts for e in rows])
-        end = start
-        if category is None or category[:1] != "\0":
-            duration = convert([e.dur for e in rows], 0)
-            end = start + np.maximum(duration, 0)
-            bad = (start == NO_TIME) | (duration < 0)
-        else:
-            bad = start == NO_TIME
-        if bad.any():
-            good = ~bad
-            rows = [e for e, keep in zip(rows, good.tolist(), strict=True) if keep]
-            start, end = start[good], end[good]
-        return rows, start, end
-
-    def _split_ranges(self, rows: list[Any], start: Times, end: Times, old: bool) -> tuple[list[Any], Times, Times]:
-        marked = [e.name[:13] == _STEP or (old and "#" in e.name) for e in rows]
-        if not any(marked):
-            return rows, start, end
-        mask = np.array(marked)
-        self._ranges([e for e, m in zip(rows, marked, strict=True) if m], start[mask], end[mask])
-        return [e for e, m in zip(rows, marked, strict=True) if not m], start[~mask], end[~mask]
+    def add_complete(self, event: Any, start: int, end: int) -> None:
+        """Append one event made of a begin and an end row. Times in ns."""
+        table = table_of(event.category)
+        if table:
+            getattr(self, f"_{table}")([event], np.array([start]), np.array([end]))
+        elif table is None:
+            self.others[event.category or "without category"] += 1
 
     def _host(self, table: str, rows: list[Any], start: Times, end: Times) -> Growing:
         into = self.table(table)
@@ -273,12 +192,17 @@ class Builder:
                     self.copied[correlation] = size
 
     def _host_ops(self, rows: list[Any], start: Times, end: Times) -> None:
-        if not rows:
-            return
+        operators, texts, stacks = self._operators, self._texts, self._stacks
+        names = [operators[e.name] for e in rows]
+        if operators.numbered and not operators.numbered.isdisjoint(names):
+            others = self._split_ranges(rows, start, end)
+            if len(others[0]) < len(rows):
+                if others[0]:
+                    self._host_ops(*others)
+                return
         args = [e.args for e in rows]
         into = self._host("host_ops", rows, start, end)
-        names, texts, stacks = self._names, self._texts, self._stacks
-        into.put("name", [names[e.name] for e in rows])
+        into.put("name", names)
         into.put("op", self._externals(args))
         into.put("sequence", [a.sequence for a in args])
         into.put("forward_thread", [a.forward_thread for a in args])
@@ -290,9 +214,16 @@ class Builder:
             ("stack", stacks, [a.stack for a in args]),
         ):
             if any(raw is not NO_TEXT for raw in raws):
-                into.put(column, [known[bytes(raw)] for raw in raws])
+                into.put(column, known.codes(raws))
         if any(a.collective for a in args):
             self._collectives(rows, start, correlation=False)
+
+    def _split_ranges(self, rows: list[Any], start: Times, end: Times) -> tuple[list[Any], Times, Times]:
+        """Put user ranges among operators where they belong; returns the operators."""
+        marked = np.array([e.name.startswith(_STEP) or ("#" in e.name and e.cat.lower() == "operator") for e in rows])
+        if marked.any():
+            self._ranges([rows[i] for i in np.flatnonzero(marked)], start[marked], end[marked])
+        return [rows[i] for i in np.flatnonzero(~marked)], start[~marked], end[~marked]
 
     def _ranges(self, rows: list[Any], start: Times, end: Times) -> None:
         into = self._host("ranges", rows, start, end)
@@ -338,39 +269,30 @@ class Builder:
         into.put("elements_in", [a.size_in if a.elements_in == -1 else a.elements_in for a in args])
         into.put("elements_out", [a.size_out if a.elements_out == -1 else a.elements_out for a in args])
         into.put("group_size", [a.group_size for a in args])
-        into.put("group", [self._words[bytes(a.group)] for a in args])
-        into.put("group_ranks", [self._words[bytes(a.group_ranks)] for a in args])
+        into.put("group", self._words.codes([a.group for a in args]))
+        into.put("group_ranks", self._words.codes([a.group_ranks for a in args]))
 
     # Rows that are no complete events
 
-    def _special(self, category: str, rows: list[Any], time: Times) -> None:
-        if category == "\0instant":
-            self._memory_events(rows, time)
-        elif category in ("\0begin", "\0end"):
-            kept = max(0, _HELD - len(self.halves))
-            self.halves += list(zip([category == "\0begin"] * len(rows), time.tolist(), rows, strict=True))[:kept]
-            self.dropped["begin or end rows beyond the limit"] += max(0, len(rows) - kept)
-        else:
-            self._flows(rows, time, 0 if category == "\0flow start" else 1)
+    def _halves(self, rows: list[Any], start: Times, end: Times) -> None:
+        kept = max(0, _HELD - len(self.halves))
+        self.halves += list(zip(start.tolist(), rows, strict=True))[:kept]
+        self.dropped["begin or end beyond the limit"] += max(0, len(rows) - kept)
 
-    def _flows(self, rows: list[Any], time: Times, side: int) -> None:
-        chosen = [i for i, e in enumerate(rows) if e.category == "fwdbwd"]
-        if not chosen:
-            return
-        into = self.table(("flow_starts", "flow_ends")[side])
-        into.times("time", time[chosen])
-        into.put("process", [rows[i].pid for i in chosen], thread_number)
-        into.put("thread", [rows[i].tid for i in chosen], thread_number)
-        into.put("id", [rows[i].id for i in chosen], thread_number)
+    def _flow_starts(self, rows: list[Any], start: Times, end: Times) -> None:
+        self._flow_ends(rows, start, end, "flow_starts")
 
-    def _memory_events(self, rows: list[Any], time: Times) -> None:
-        chosen = [i for i, e in enumerate(rows) if e.name == "[memory]" and e.args.bytes is not None]
-        if not chosen:
-            return
-        rows = [rows[i] for i in chosen]
+    def _flow_ends(self, rows: list[Any], start: Times, end: Times, table: str = "flow_ends") -> None:
+        into = self.table(table)
+        into.times("time", start)
+        into.put("process", [e.pid for e in rows], thread_number)
+        into.put("thread", [e.tid for e in rows], thread_number)
+        into.put("id", [e.id for e in rows], thread_number)
+
+    def _memory_events(self, rows: list[Any], start: Times, end: Times) -> None:
         args = [e.args for e in rows]
         into = self.table("memory_events")
-        into.times("time", time[chosen])
+        into.times("time", start)
         into.put("process", [e.pid for e in rows], thread_number)
         into.put("thread", [e.tid for e in rows], thread_number)
         into.put("device", [-1 if a.device_type == 0 or a.device is None else a.device for a in args])
@@ -379,3 +301,33 @@ class Builder:
         into.put("address", [a.address for a in args])
         into.put("allocated", [a.allocated for a in args])
         into.put("reserved", [a.reserved for a in args])
+
+
+def table_of(category: str | None) -> str | None:
+    """The table that a category in any case feeds; empty for none, None for a category that we do not know."""
+    return CATEGORIES.get(category or "", CATEGORIES.get((category or "").lower()))
+
+
+def _wanted(table: str, rows: list[Any]) -> list[Any]:
+    """Of instants and arrows, which come in several kinds, those that become rows."""
+    if table == "memory_events":
+        return [e for e in rows if e.name == "[memory]" and e.args.bytes is not None]
+    if table in ("flow_starts", "flow_ends"):
+        return [e for e in rows if e.category == "fwdbwd"]
+    return rows
+
+
+def _timed(rows: list[Any], exact: bool) -> tuple[list[Any], Times, Times]:
+    """Rows with a usable time, their starts and ends."""
+    convert = nanoseconds_of_texts if exact else nanoseconds
+    start = convert([e.ts for e in rows])
+    if hasattr(rows[0], "dur"):
+        duration = convert([e.dur for e in rows], 0)
+        end = start + np.maximum(duration, 0)
+        bad = (start == NO_TIME) | (duration < 0)
+    else:
+        end, bad = start, start == NO_TIME
+    if bad.any():
+        good = np.flatnonzero(~bad)
+        return [rows[i] for i in good], start[good], end[good]
+    return rows, start, end

@@ -1,6 +1,6 @@
 """Typed events of a Chrome trace as Kineto writes it, and lenient forms of them for rows that are not quite right.
 
-One struct per phase; `cat` groups rows for the column builders: the category of a complete event, a private key for the others.
+One struct per phase; `cat` groups rows for the column builders: the category of a complete event, a Mark for the others.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from enum import Enum
 from types import GenericAlias
 from typing import Any, ClassVar
 
@@ -82,12 +83,22 @@ class MemoryArgs(Struct, gc=False):
     address: Id = _named("Addr")
 
 
+class Mark(Enum):
+    """Stands for a category where rows of a phase belong together whatever their category is."""
+
+    IGNORED = 0
+    HALF = 1
+    INSTANT = 2
+    FLOW_START = 3
+    FLOW_END = 4
+
+
 def _phases(time: Any, no_time: Any, suffix: str) -> dict[str, type[Struct]]:
     """One struct per phase. `time` is the type of ts and dur: a number or string, or the raw text where floats are too coarse."""
     place = [("pid", Id, None), ("tid", Id, None), ("ts", time, no_time)]
 
-    def phase(tag: str, fields: list[Any], key: str | None = None) -> type[Struct]:
-        namespace: dict[str, Any] = {} if key is None else {"cat": key, "__annotations__": {"cat": ClassVar[str]}}
+    def phase(tag: str, fields: list[Any], key: Mark | None = None) -> type[Struct]:
+        namespace: dict[str, Any] = {} if key is None else {"cat": key, "__annotations__": {"cat": ClassVar[Mark]}}
         name = f"Phase_{tag}_{suffix}"
         return defstruct(name, fields, tag_field="ph", tag=tag, gc=False, namespace=namespace)
 
@@ -99,15 +110,15 @@ def _phases(time: Any, no_time: Any, suffix: str) -> dict[str, type[Struct]]:
     instant = [("name", str, ""), *place, ("args", MemoryArgs, field(default_factory=MemoryArgs))]
     found = {
         "X": phase("X", complete),
-        "B": phase("B", half, "\0begin"),
-        "E": phase("E", half, "\0end"),
-        "s": phase("s", flow, "\0flow start"),
-        "f": phase("f", flow, "\0flow end"),
-        "i": phase("i", instant, "\0instant"),
-        "I": phase("I", instant, "\0instant"),
+        "B": phase("B", half, Mark.HALF),
+        "E": phase("E", half, Mark.HALF),
+        "s": phase("s", flow, Mark.FLOW_START),
+        "f": phase("f", flow, Mark.FLOW_END),
+        "i": phase("i", instant, Mark.INSTANT),
+        "I": phase("I", instant, Mark.INSTANT),
     }
     for tag in _IGNORED:
-        found[tag] = phase(tag, [], "\0ignored")
+        found[tag] = phase(tag, [], Mark.IGNORED)
     return found
 
 
@@ -125,6 +136,11 @@ ONE, MANY = _decoders(PHASES)
 ONE_EXACT, MANY_EXACT = _decoders(PHASES_EXACT)
 ANY = msgspec.json.Decoder()
 ANY_EXACT = msgspec.json.Decoder(float_hook=str)
+
+
+def is_begin(event: Any) -> bool:
+    """Whether a begin or end row is a begin."""
+    return isinstance(event, PHASES["B"] | PHASES_EXACT["B"])
 
 
 def as_int(value: Any) -> int | None:

@@ -126,9 +126,9 @@ class Block:
 class EventText:
     """The event array that begins at a window's position, in blocks.
 
-    Block k holds the events between the first boundary at or behind byte k * BLOCK of the array (its begin, for k = 0) and
-    the first at or behind byte (k + 1) * BLOCK. So processes that read the same text agree on every block. Blocks have to be
-    asked for in rising order.
+    Block k lies between two boundaries: the first whose brace is at or behind byte k * BLOCK of the array (for k = 0, the
+    array's begin) and the first whose brace is at or behind byte (k + 1) * BLOCK. So processes that read the same text agree
+    on every block, whichever of them each looks at. Blocks are asked for in rising order.
     """
 
     def __init__(self, window: Window, bare: bool) -> None:
@@ -136,25 +136,22 @@ class EventText:
         self.bare = bare
         self._window = window
         self._base = -window.at  # position in the array of the window's first byte
-        self._cut = 0  # where the last block ended, and where the next event begins, as positions in the array
-        self._next = 0
+        self._cut = self._next = 0  # where the last block ended and where the next event begins, as positions in the array
         self._next_index = 0
 
     def block(self, index: int) -> Block | None:
         """Block `index`, None behind the last one. Its text is empty when no event begins in it."""
         low, high = index * BLOCK, (index + 1) * BLOCK
         window = self._window
-        begin = self._next
-        if index == self._next_index:
-            window.at = begin - self._base
-        else:
+        if index != self._next_index:
             found = self._boundary(low) if self._skip_to(low) else None
             if found is None:
                 return None
-            begin = found[1]
-        self._next_index, self._next = index + 1, begin
-        if begin >= high and index:
+            self._cut, self._next = found
+        self._next_index = index + 1
+        if self._cut > high:
             return Block(b"")
+        begin = self._next
         window.at = begin - self._base
         found = self._boundary(max(high, begin))
         self._cut, self._next = found or (self._base + len(window.data),) * 2

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
 from advisor.ingest.torch_trace.columns import Builder
+from advisor.ingest.torch_trace.events import is_begin
 from advisor.ingest.torch_trace.metadata import Members, read_tail
 from advisor.ingest.torch_trace.repair import Careful, Reader
 from advisor.ingest.torch_trace.scan import EventText
@@ -52,13 +51,13 @@ class Share:
         """Turn begin and end rows into complete events: an end closes the innermost open begin of its thread."""
         builder, alone = self.builder, 0
         stacks: dict[Any, list[Any]] = {}
-        for begin, time, event in sorted(builder.halves, key=itemgetter(1)):
+        for time, event in sorted(builder.halves, key=itemgetter(0)):
             stack = stacks.setdefault((event.pid, event.tid), [])
-            if begin:
+            if is_begin(event):
                 stack.append((time, event))
             elif stack:
                 start, opening = stack.pop()
-                builder.complete(opening.category, [opening], np.array([start]), np.array([time]))
+                builder.add_complete(opening, start, time)
             else:
                 alone += 1
         alone += sum(map(len, stacks.values()))
