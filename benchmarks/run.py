@@ -125,7 +125,7 @@ def cases(inputs: Inputs) -> list[Callable[[], list[Case]]]:
 
     def torch_large() -> list[Case]:
         large = inputs.trace("large.json", 1000)
-        # The standard library keeps about seven bytes in memory for each byte of text: measured above on less.
+        # The standard library needs five to six times the size of the text in memory: measured above on less.
         return [Case("torch JSON of 1 GB: advisor analyze", large, advisor(*analyze, large.path), memory_mb=800)]
 
     def nsys() -> list[Case]:
