@@ -13,7 +13,6 @@ LITTLE = 0.03  # expected share of the step below which a report speaks of littl
 WORTH = 0.01  # high share from which on a finding is worth a look
 IDLE = 0.2  # share of idle time from which on a run without findings is not called healthy
 _FILES_LISTED = 4
-_LONGEST_PATH = 40
 _CAPTURE_WORDS = {"stacks": "call stacks", "shapes": "input shapes", "memory": "memory events"}
 
 
@@ -124,11 +123,14 @@ def unjudged(rules: list[RuleOutcome]) -> list[tuple[str, list[str], list[str]]]
     return [(reason, captures, names) for reason, (captures, names) in order]
 
 
-def run_facts(report: Report, full: bool = False) -> list[tuple[str, list[str]]]:
-    """Label and lines of what was read: files, GPUs, ranks, steps, and what the recording lacks."""
+def run_facts(report: Report, full: bool = False, width: int = 80) -> list[tuple[str, list[str]]]:
+    """Label and lines of what was read: files, GPUs, ranks, steps, and what the recording lacks.
+
+    Paths are shortened so that a line fits `width` columns, unless `full`.
+    """
     run = report.run
     facts = [
-        ("files", _files(_distinct(_list(run, "sources")), full)),
+        ("files", _files(_distinct(_list(run, "sources")), full, width)),
         ("GPU", _devices(_list(run, "devices"))),
         ("ranks", _ranks(_list(run, "ranks"), run.get("world_size"))),
         ("steps", _steps(run, report.step_ns)),
@@ -149,15 +151,15 @@ def _distinct(sources: list[Any]) -> list[dict[str, Any]]:
     return list({str(source.get("path")): source for source in sources if isinstance(source, Mapping)}.values())  # type: ignore
 
 
-def _files(sources: list[dict[str, Any]], full: bool) -> list[str]:
+def _files(sources: list[dict[str, Any]], full: bool, width: int) -> list[str]:
     if len(sources) <= _FILES_LISTED or full:
         lines = []
         for source in sources:
             kind = t.FORMAT_NAMES.get(source.get("format", ""), t.clean(source.get("format", "unknown kind")))
             rank = source.get("rank")
             path = t.clean(source.get("path", "?"))
-            path = path if full else t.short_path(path, _LONGEST_PATH)
-            lines.append(f"{path} ({kind}{'' if rank is None else f', rank {rank}'})")
+            about = f" ({kind}{'' if rank is None else f', rank {rank}'})"
+            lines.append((path if full else t.short_path(path, width - 10 - len(about))) + about)
         return lines
     by_kind: dict[str, list[str]] = {}
     for source in sources:

@@ -39,7 +39,7 @@ def render(report: Report, style: Style) -> str:
 
 def _header(page: Page, report: Report) -> None:
     page.line((f"advisor {report.version}", "dim"))
-    for label, lines in run_facts(report, page.style.full):
+    for label, lines in run_facts(report, page.style.full, page.width):
         for i, line in enumerate(lines):
             page.paragraph((f"{label if i == 0 else '':<7}", "dim"), line, hang=9)
 
