@@ -32,8 +32,9 @@ UNEXPLAINED = 1_000_000
 QUEUE = 1022
 _QUEUE_SEEN = 600
 _QUEUE_CALL_NS = 60_000
-# A replay of more nodes than this costs seconds; the steps nearest to the median stand for the others.
-MOST_NODES = 400_000
+# A rule may ask for several replays. Beyond so many calls the steps nearest to the median stand for the others.
+MOST_CALLS = 6000
+FEWEST_STEPS = 3
 
 
 def graphs(run: Run) -> list[Graph]:
@@ -55,19 +56,15 @@ def _graphs(run: Run) -> list[Graph]:
 
 
 def _chosen_steps(found: Steps, side: HostSide) -> Ints:
+    """Steady steps to replay, in order."""
     mine = found.of(side.rank, side.process)
     mine = mine[found.steady[mine]]
-    sizes = np.array([side.between(int(found.start[i]), int(found.end[i])) for i in mine], dtype=object)
-    total = 0
-    order = np.argsort(np.abs(found.time()[mine] - np.median(found.time()[mine])), kind="stable")
-    keep: list[int] = []
-    for i in order:
-        part = sizes[i]
-        total += 2 * (part.stop - part.start)
-        if keep and total > MOST_NODES:
-            break
-        keep.append(int(i))
-    return mine[np.sort(np.array(keep, np.int64))]
+    taken = found.time()[mine]
+    order = mine[np.argsort(np.abs(taken - np.median(taken)), kind="stable")]
+    parts = [side.between(int(found.start[i]), int(found.end[i])) for i in order]
+    total = np.cumsum([part.stop - part.start for part in parts])
+    count = max(int(np.searchsorted(total, MOST_CALLS, side="right")), FEWEST_STEPS)
+    return np.sort(order[:count])
 
 
 @dataclass(frozen=True)
@@ -120,6 +117,7 @@ def _build(run: Run, found: Steps, side: HostSide) -> Graph | None:
         process=side.process,
         call=side.call[at],
         kind=side.kind[at],
+        begin=begin,
         before=side.before[at],
         own=own,
         wait_kind=wait_kind,

@@ -3,50 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
-from advisor.replay.graph import NO_WAIT, WAIT_END, Graph
-
-Ints = npt.NDArray[np.int64]
+from advisor.replay.graph import NO_WAIT, WAIT_END, Amounts, Graph
 
 # A short window in which the host runs ahead is not yet steady; the window is run several times end to end and the last counts.
 PASSES = 3
 # Arrivals and transfers of collectives depend on each other across ranks; a few rounds settle them.
-ROUNDS = 4
-
-
-@dataclass(frozen=True)
-class Amounts:
-    """The weights of one graph that a replay uses, which a change may have altered. Arrays as in Graph.
-
-    on_stream: False for operations that no longer occupy their stream (they run beside it).
-    """
-
-    before: Ints
-    own: Ints
-    wait_kind: npt.NDArray[np.int8]
-    wait_extra: Ints
-    length: Ints
-    latency: Ints
-    gap: Ints
-    on_stream: npt.NDArray[np.bool_]
-
-
-def recorded_amounts(graph: Graph) -> Amounts:
-    """The graph as recorded."""
-    return Amounts(
-        graph.before,
-        graph.own,
-        graph.wait_kind,
-        graph.wait_extra,
-        graph.length,
-        graph.latency,
-        graph.gap,
-        np.ones(len(graph.work), bool),
-    )
+ROUNDS = 6
+SETTLED = 1e-4
 
 
 def step_ns(graphs: Sequence[Graph], amounts: Sequence[Amounts]) -> float:
@@ -57,12 +21,15 @@ def step_ns(graphs: Sequence[Graph], amounts: Sequence[Amounts]) -> float:
     delays: list[dict[tuple[int, int], float]] = [{} for _ in graphs]
     result = 0.0
     for _ in range(ROUNDS):
+        before = result
         arrivals: list[dict[tuple[int, int], float]] = [{} for _ in graphs]
         times = [
             _run(graph, part, delays[i], arrivals[i]) / graph.steps
             for i, (graph, part) in enumerate(zip(graphs, amounts, strict=True))
         ]
         result = max(times)
+        if abs(result - before) < SETTLED * result:
+            break
         for key in {key for arrived in arrivals for key in arrived}:
             last = max(arrived[key] for arrived in arrivals if key in arrived)
             for i, arrived in enumerate(arrivals):

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-# Targets of a call that waits.
+# What a call waits for: nothing, the end of an operation, or its start.
 NO_WAIT, WAIT_END, WAIT_START = 0, 1, 2
 
 
@@ -29,27 +29,33 @@ NO_WAIT, WAIT_END, WAIT_START = 0, 1, 2
 class Graph:
     """Times in ns. Positions refer to these arrays, -1 stands for none.
 
-    Calls: `call` row of `runtime_calls`; `before` segment and `own` work, as recorded; `wait_kind`, `wait_on` position of an
-    operation (or, for WAIT_ALL, the last one issued), `wait_extra` from that moment to the return; `first`: position of the
-    first operation issued at or after the call (length calls + 1), so operations first[i]..first[i+1] belong to call i.
+    Calls: `call` row of `runtime_calls`; `kind` CallKind; `begin` when it began in the recording; `before` segment and `own`
+    work, as recorded; `wait_kind`, `wait_on` position of an operation, `wait_extra` from that moment to the return; `first`:
+    position of the first operation issued at or after the call (one entry more than calls), so that operations
+    first[i]..first[i+1] belong to call i; `events`, `frames`: operators and Python frames recorded in the segment.
 
     Operations: `work` position in `gpu_work`; `length` duration (of a collective that several ranks recorded: its transfer);
-    `stream` index; `latency` from the begin of the launch call to the start; `gap` to the operation before on the stream; `after` position of the operation whose event is waited for and
-    `after_gap`; `collective` number shared with other ranks, -1; `issued`: False where the launch was not recorded.
+    `stream` index; `latency` from the begin of the launch call to the start; `gap` to the operation before on the stream;
+    `after` position of the operation whose event is waited for, and `after_gap`; `collective` number shared with other ranks;
+    `issued`: False where the launch was not recorded.
 
-    steps: how many recorded steps this is; recorded_ns: their mean length as recorded; queue: launches that may be outstanding.
+    steps: how many recorded steps this is; recorded_ns: their mean length as recorded; queue: operations that may be
+    outstanding before a launch waits.
     """
 
     rank: int
     process: int
     call: Ints
     kind: npt.NDArray[np.int8]
+    begin: Ints
     before: Ints
     own: Ints
     wait_kind: npt.NDArray[np.int8]
     wait_on: Ints
     wait_extra: Ints
     first: Ints
+    events: npt.NDArray[np.float64]
+    frames: npt.NDArray[np.float64]
     work: Ints
     length: Ints
     stream: npt.NDArray[np.int32]
@@ -63,9 +69,38 @@ class Graph:
     steps: int
     recorded_ns: int
     queue: int
-    events: npt.NDArray[np.float64]
-    frames: npt.NDArray[np.float64]
 
     @property
     def nodes(self) -> int:
         return len(self.call) + len(self.work)
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """The weights of a graph that a replay uses; a change replaces some of them. Arrays as in Graph.
+
+    on_stream: False for operations that run beside their stream instead of occupying it.
+    """
+
+    before: Ints
+    own: Ints
+    wait_kind: npt.NDArray[np.int8]
+    wait_extra: Ints
+    length: Ints
+    latency: Ints
+    gap: Ints
+    on_stream: npt.NDArray[np.bool_]
+
+
+def recorded_amounts(graph: Graph) -> Amounts:
+    """The graph as recorded."""
+    return Amounts(
+        before=graph.before,
+        own=graph.own,
+        wait_kind=graph.wait_kind,
+        wait_extra=graph.wait_extra,
+        length=graph.length,
+        latency=graph.latency,
+        gap=graph.gap,
+        on_stream=np.ones(len(graph.work), bool),
+    )

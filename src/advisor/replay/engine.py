@@ -1,0 +1,76 @@
+"""Replays of a run: does the graph reproduce it, how long is a step without the profiler, and what does a change save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from advisor.derive.host import STRENGTH, STRONG, WEAK
+from advisor.derive.steps import steps
+from advisor.model import Run
+from advisor.replay.build import graphs
+from advisor.replay.changes import EXPECTED, LEAST, MOST, Edit, amounts
+from advisor.replay.execute import step_ns
+from advisor.replay.graph import Graph
+
+# The graph must give the recorded step back this well, or its answers are not used.
+MOST_ERROR = 0.05
+# How much the profiler slows the host is not known better than this range; its ends go into low and high.
+STRENGTHS = (WEAK, STRENGTH, STRONG)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a change saves, as shares of the step: in the worst, the expected and the best case."""
+
+    low: float
+    expected: float
+    high: float
+
+
+class Replay:
+    """The replays of one run. `error`: relative difference of the unchanged replay to the recorded step."""
+
+    def __init__(self, built: list[Graph]) -> None:
+        self.graphs = built
+        self.recorded_ns = max(graph.recorded_ns for graph in built)
+        unchanged = step_ns(built, [amounts(graph, None) for graph in built])
+        self.error = abs(unchanged / self.recorded_ns - 1) if self.recorded_ns else 1.0
+        self._unprofiled = {s: step_ns(built, [amounts(g, s) for g in built]) for s in STRENGTHS}
+
+    @property
+    def usable(self) -> bool:
+        return self.error <= MOST_ERROR and min(self._unprofiled.values()) > 0
+
+    @property
+    def step_ns(self) -> int:
+        """The step without the profiler, ns."""
+        return round(min(self._unprofiled[STRENGTH], self.recorded_ns))
+
+    def after_ns(self, edits: Sequence[Edit], strength: float = STRENGTH, level: int = EXPECTED) -> float:
+        """The step with the edits applied, ns."""
+        return step_ns(self.graphs, [amounts(graph, strength, edits, level) for graph in self.graphs])
+
+    def gain(self, edits: Sequence[Edit]) -> Gain:
+        """What the edits save together. Low and high are the extremes over the profiler's strength and the edits' range."""
+        cases = [(STRENGTH, EXPECTED), (WEAK, LEAST), (STRONG, LEAST)]
+        if any(edit.ranged for edit in edits):
+            cases += [(WEAK, MOST), (STRONG, MOST)]
+        shares = [1 - self.after_ns(edits, strength, level) / self._unprofiled[strength] for strength, level in cases]
+        return Gain(_share(min(shares)), _share(shares[0]), _share(max(shares)))
+
+
+def _share(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
+
+
+def replay(run: Run) -> Replay | None:
+    """None where launches or GPU work were not recorded, or nothing marks steps."""
+    return run.derived(_replay)
+
+
+def _replay(run: Run) -> Replay | None:
+    found, built = steps(run), graphs(run)
+    if found.source == "none" or len(built) != len(found.members) or not built:
+        return None
+    return Replay(built)
