@@ -44,27 +44,36 @@ def graphs(run: Run) -> list[Graph]:
 
 def _graphs(run: Run) -> list[Graph]:
     found = steps(run)
-    result = []
-    for member in found.members:
-        side = host_sides(run).get(member)
-        if side is None or not len(side):
-            continue
-        graph = _build(run, found, side)
-        if graph is not None:
-            result.append(graph)
-    return result
+    sides = {member: host_sides(run).get(member) for member in found.members}
+    recorded = [side for side in sides.values() if side is not None and len(side)]
+    if not recorded:
+        return []
+    chosen = _chosen_steps(found, recorded)
+    built = [_build(run, found, side, chosen) for side in recorded]
+    return [graph for graph in built if graph is not None]
 
 
-def _chosen_steps(found: Steps, side: HostSide) -> Ints:
-    """Steady steps to replay, in order."""
-    mine = found.of(side.rank, side.process)
-    mine = mine[found.steady[mine]]
-    taken = found.time()[mine]
-    order = mine[np.argsort(np.abs(taken - np.median(taken)), kind="stable")]
-    parts = [side.between(int(found.start[i]), int(found.end[i])) for i in order]
-    total = np.cumsum([part.stop - part.start for part in parts])
-    count = max(int(np.searchsorted(total, MOST_CALLS, side="right")), FEWEST_STEPS)
-    return np.sort(order[:count])
+def _chosen_steps(found: Steps, sides: list[HostSide]) -> Ints:
+    """Numbers of the steps to replay: steady on every rank, the ones nearest to the median first, until there are enough.
+
+    All ranks replay the same steps, or their collectives would not be the same ones.
+    """
+    steady = [
+        {int(n) for n in found.number[found.of(s.rank, s.process)][found.steady[found.of(s.rank, s.process)]]} for s in sides
+    ]
+    common = sorted(set.intersection(*steady))
+    if not common:
+        return np.empty(0, np.int64)
+    taken, calls = np.zeros(len(common), np.int64), np.zeros(len(common), np.int64)
+    for side in sides:
+        mine = found.of(side.rank, side.process)
+        rows = mine[np.searchsorted(found.number[mine], common)]
+        taken = np.maximum(taken, found.time()[rows])
+        parts = [side.between(int(found.start[i]), int(found.end[i])) for i in rows]
+        calls = np.maximum(calls, [part.stop - part.start for part in parts])
+    order = np.argsort(np.abs(taken - np.median(taken)), kind="stable")
+    count = max(int(np.searchsorted(np.cumsum(calls[order]), MOST_CALLS, side="right")), FEWEST_STEPS)
+    return np.sort(np.array(common, np.int64)[order[:count]])
 
 
 @dataclass(frozen=True)
@@ -76,8 +85,9 @@ class _Issued:
     issued: npt.NDArray[np.bool_]
 
 
-def _build(run: Run, found: Steps, side: HostSide) -> Graph | None:
-    chosen = _chosen_steps(found, side)
+def _build(run: Run, found: Steps, side: HostSide, numbers: Ints) -> Graph | None:
+    mine = found.of(side.rank, side.process)
+    chosen = mine[np.isin(found.number[mine], numbers) & found.steady[mine]]
     if not len(chosen):
         return None
     parts = [side.between(int(found.start[i]), int(found.end[i])) for i in chosen]
