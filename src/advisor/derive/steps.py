@@ -7,14 +7,14 @@ finished the last operation launched in consecutive steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.calls import CallKind, is_kind, links
 from advisor.derive.gpus import gpu_work
-from advisor.derive.intervals import covered, subtract, union
+from advisor.derive.intervals import IntervalSet, covered, subtract, union
 from advisor.derive.marks import Marks, marked_steps
 from advisor.derive.periods import inferred_steps
 from advisor.model import Run
@@ -100,7 +100,7 @@ def _steps(run: Run) -> Steps:
         marks = inferred_steps(run)
     if not len(marks):
         marks = _whole_window(run)
-    return _measure(run, _selected(run, marks))
+    return _selected(run, _measure(run, marks))
 
 
 def _whole_window(run: Run) -> Marks:
@@ -118,14 +118,32 @@ def _whole_window(run: Run) -> Marks:
     )
 
 
-def _selected(run: Run, marks: Marks) -> Marks:
-    if not run.options.steps or not len(marks):
-        return marks
+def _selected(run: Run, found: Steps) -> Steps:
+    """The steps at the positions that the user asked for. They were measured among all, so the first has one before it."""
+    if not run.options.steps or not len(found):
+        return found
     low, high = run.options.steps
-    keep = np.zeros(len(marks), bool)
-    for rank, process in {(int(r), int(p)) for r, p in zip(marks.rank, marks.process, strict=True)}:
-        keep[np.flatnonzero((marks.rank == rank) & (marks.process == process))[slice(low, high)]] = True
-    return Marks(marks.source, marks.start[keep], marks.end[keep], marks.rank[keep], marks.process[keep], marks.number[keep])
+    keep = np.sort(np.concatenate([found.of(*member)[slice(low, high)] for member in found.members]))
+    columns = {f.name: getattr(found, f.name)[keep] for f in fields(found) if f.name != "source"}
+    columns["steady"] = _at_least_some(columns["steady"], columns["hitch"], columns["rank"], columns["process"])
+    return Steps(found.source, **columns)
+
+
+def _at_least_some(
+    steady: npt.NDArray[np.bool_], hitch: npt.NDArray[np.bool_], rank: npt.NDArray[np.int32], process: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """For a rank without any steady step: those that the profiler did not hold up, else all."""
+    steady = steady.copy()
+    for mine in _members(rank, process):
+        if not steady[mine].any():
+            steady[mine] = ~hitch[mine] if (~hitch[mine]).any() else True
+    return steady
+
+
+def _members(rank: npt.NDArray[np.int32], process: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """Positions of each (rank, process)."""
+    pairs = sorted({(int(r), int(p)) for r, p in zip(rank, process, strict=True)})
+    return [np.flatnonzero((rank == r) & (process == p)) for r, p in pairs]
 
 
 def _measure(run: Run, marks: Marks) -> Steps:
@@ -148,16 +166,12 @@ def _measure(run: Run, marks: Marks) -> Steps:
         known = ~first[1:] & (gpu_end[1:] > 0) & (gpu_end[:-1] > 0) & ~incomplete[:-1]
         period[1:][known] = np.maximum(gpu_end[1:] - gpu_end[:-1], 0)[known]
     taken = np.maximum(end - start, period)
-    hitch = _hitches(run, start, end, rank, marks.number[order], float(np.median(taken)) if n else 0.0)
+    number, typical = marks.number[order], float(np.median(taken)) if n else 0.0
+    # A pause after the last launch of a step delays the end of the next one's work.
+    hitch = _hitches(run, rank, number, [(start, end), (gpu_end - np.maximum(period, 0), gpu_end)], typical)
     # The first step of a rank starts with an empty queue; leave it out where others remain.
-    steady = ~hitch & ~first & ~incomplete
-    for r, p in {(int(r), int(p)) for r, p in zip(rank, process, strict=True)}:
-        mine = (rank == r) & (process == p)
-        if not steady[mine].any():
-            steady |= mine & (~hitch if (~hitch[mine]).any() else True)
-    return Steps(
-        marks.source, start, end, rank, process, marks.number[order], gpu_end, period, np.asarray(steady, bool), hitch, incomplete
-    )
+    steady = _at_least_some(~hitch & ~first & ~incomplete, hitch, rank, process)
+    return Steps(marks.source, start, end, rank, process, number, gpu_end, period, steady, hitch, incomplete)
 
 
 def _close_open_ends(
@@ -185,8 +199,8 @@ def _gpu_ends(
         return result
     when = calls["start"][link.call[launched]]
     work_rank, work_process = work.rank[launched], calls["process"][link.call[launched]]
-    for r, p in {(int(r), int(p)) for r, p in zip(rank, process, strict=True)}:
-        mine = np.flatnonzero((rank == r) & (process == p))
+    for mine in _members(rank, process):
+        r, p = rank[mine[0]], process[mine[0]]
         here = np.flatnonzero((work_rank == r) & (work_process == p))
         at = np.searchsorted(start[mine], when[here], side="right") - 1
         inside = (at >= 0) & (when[here] < end[mine][np.maximum(at, 0)])
@@ -207,8 +221,8 @@ def _incomplete(
     calls, launches = run.table("runtime_calls"), np.flatnonzero(is_kind(run, CallKind.LAUNCH))
     linked = links(run).count[launches] > 0
     result = np.zeros(len(start), bool)
-    for r, p in {(int(r), int(p)) for r, p in zip(rank, process, strict=True)}:
-        mine = np.flatnonzero((rank == r) & (process == p))
+    for mine in _members(rank, process):
+        r, p = rank[mine[0]], process[mine[0]]
         here = (calls["rank"][launches] == r) & (calls["process"][launches] == p)
         when, has_work = calls["start"][launches[here]], linked[here]
         total = np.concatenate(([0], np.cumsum(has_work)))
@@ -219,19 +233,15 @@ def _incomplete(
 
 
 def _hitches(
-    run: Run,
-    start: npt.NDArray[np.int64],
-    end: npt.NDArray[np.int64],
-    rank: npt.NDArray[np.int32],
-    number: npt.NDArray[np.int64],
-    median: float,
+    run: Run, rank: npt.NDArray[np.int32], number: npt.NDArray[np.int64], windows: list[IntervalSet], median: float
 ) -> npt.NDArray[np.bool_]:
     """Steps in which the profiler's own buffer work left a GPU idle: on one rank it delays the collectives of all.
 
-    While the host runs ahead, a pause of it costs nothing: only the part of it that finds the GPU idle counts.
+    While the host runs ahead, a pause of it costs nothing: only the part of it that finds the GPU idle counts. `windows`: of
+    each step on the host and on the GPU.
     """
     overheads = run.table("overheads")
-    hit = np.zeros(len(start), bool)
+    hit = np.zeros(len(rank), bool)
     names = [code for code in np.unique(overheads["name"]) if run.strings[int(code)].startswith(HITCHES)]
     rows = np.flatnonzero(np.isin(overheads["name"], names))
     if not len(rows):
@@ -242,9 +252,12 @@ def _hitches(
         here = work.rank == r
         busy = union(work.start[here], work.end[here])
         held = subtract(union(overheads["start"][own], overheads["end"][own]), busy)
-        mine = np.flatnonzero(rank == r)
-        hit[mine] = covered(held, start[mine], end[mine]) > HITCH_SHARE * median
-    return np.isin(number, number[hit]) if hit.any() else hit
+        for start, end in windows:
+            hit |= (rank == r) & (covered(held, start, end) > HITCH_SHARE * median)
+    spread = hit.copy()
+    for r in np.unique(rank):  # within a rank a number may come back in the next epoch
+        spread |= (rank == r) & np.isin(number, number[hit & (rank != r)])
+    return spread
 
 
 def step_time(run: Run) -> StepTime | None:
