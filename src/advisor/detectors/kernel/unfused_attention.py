@@ -25,6 +25,10 @@ _BATCHED = r"^aten::(bmm|baddbmm|_?matmul_batched)$"
 _OTHER_SOFTMAX = re.compile(r"log_?softmax|nll|cross_entropy|topk|gating", re.I)
 
 
+# Kernels of these kinds never stand inside one attention.
+_OTHER_KINDS = (KernelClass.COMMUNICATION, KernelClass.ATTENTION, KernelClass.OPTIMIZER)
+
+
 @dataclass(frozen=True)
 class Written:
     """inside: kernels between the products; products: the batched products themselves; softmaxes: how many a step.
@@ -85,27 +89,29 @@ def _written_out(run: Run, found: Sequence) -> Written:
     inside, products = np.zeros(len(found), bool), np.zeros(len(found), bool)
     gemm = found.kind == KernelClass.GEMM
     names = run.table("kernels")["name"][found.row]
-    other = {int(code) for code in np.unique(names) if _OTHER_SOFTMAX.search(run.strings[int(code)])}
+    other = [int(code) for code in np.unique(names) if _OTHER_SOFTMAX.search(run.strings[int(code)])]
     batched = op_above(run, found.op, _BATCHED) >= 0
     known = bool((found.op >= 0).any())
-    softmaxes = 0
-    stretches: list[tuple[int, int]] = []
     marks = np.flatnonzero(gemm)
-    for low, high in zip(marks[:-1].tolist(), marks[1:].tolist(), strict=True):
-        if found.stream[low] != found.stream[high] or not 0 < high - low - 1 <= _LONGEST:
-            continue
-        if known and not (batched[low] and batched[high]):
-            continue
-        stretch = slice(low + 1, high)
-        kinds = found.kind[stretch]
-        if np.isin(kinds, (KernelClass.COMMUNICATION, KernelClass.ATTENTION, KernelClass.OPTIMIZER)).any():
-            continue
-        softmax = kinds == KernelClass.SOFTMAX
-        if any(int(code) in other for code in names[stretch]) or not (softmax.any() or known):
-            continue
-        inside[stretch], products[low], products[high] = True, True, True
-        softmaxes += int(softmax.sum())
-        stretches.append((low, high))
+    low, high = marks[:-1], marks[1:]
+
+    def between(mask: Array) -> Array:
+        """How many kernels of the mask lie between each pair of neighbouring products."""
+        total = np.concatenate(([0], np.cumsum(mask)))
+        return np.asarray(total[high] - total[low + 1])
+
+    softmax = between(found.kind == KernelClass.SOFTMAX)
+    count = high - low - 1
+    fits = (found.stream[low] == found.stream[high]) & (count > 0) & (count <= _LONGEST)
+    fits &= between(np.isin(found.kind, _OTHER_KINDS)) == 0
+    fits &= between(np.isin(names, other)) == 0
+    fits &= batched[low] & batched[high] if known else softmax > 0
+    low, high = low[fits], high[fits]
+    stretches = list(zip(low.tolist(), high.tolist(), strict=True))
+    for first, last in stretches:
+        inside[first + 1 : last] = True
+    products[low], products[high] = True, True
+    softmaxes = int(softmax[fits].sum())
     if known:
         _add_neighbours(found, products, batched, marks)
     return Written(inside, products, round(softmaxes / max(found.steps, 1)), *_copies_between(run, found, stretches))
