@@ -6,7 +6,7 @@ import pytest
 
 from advisor.derive.activity import step_windows
 from advisor.derive.gpus import gpu_work
-from advisor.derive.steps import StepTime, Steps, step_time, steps
+from advisor.derive.steps import Steps, StepTime, step_time, steps
 from advisor.model import Options, Run
 from build.workload import Rank, Workload
 

@@ -34,15 +34,15 @@ class CallKind(IntEnum):
 # First match decides. TRIVIAL calls nest in others or take no time worth a node of their own.
 _KINDS: tuple[tuple[CallKind, str], ...] = (
     (CallKind.GRAPH_LAUNCH, r"^(cuda|cu|hip)GraphLaunch"),
-    (CallKind.LAUNCH, r"^(cuda|cu|hip)(Ext)?(Module)?Launch(Cooperative)?(Kernel|Grid)|^cudaLaunch$|^hipExtModuleLaunchKernel"),
+    (CallKind.LAUNCH, r"^(cuda|cu|hip)(Ext|Hcc)?(Module)?Launch(Cooperative)?(Kernel|MultiKernel|Grid|ByPtr)|^(cuda|cu)Launch$"),
     (CallKind.SYNC_DEVICE, r"^(cuda(Device|Thread)|cuCtx|hipDevice|hipCtx)Synchronize"),
     (CallKind.SYNC_STREAM, r"^(cuda|cu|hip)StreamSynchronize"),
     (CallKind.SYNC_EVENT, r"^(cuda|cu|hip)EventSynchronize"),
     (CallKind.WAIT_EVENT, r"^(cuda|cu|hip)StreamWait"),
     (CallKind.MEMSET, r"^(cuda|cu|hip)Memset"),
     (CallKind.COPY, r"^(cuda|cu|hip)Memcpy"),
-    (CallKind.MALLOC, r"^(cuda|cu|hip)(Ext)?(Malloc|MemAlloc|HostAlloc|HostRegister|MemCreate|MemMap|HostMalloc)"),
-    (CallKind.FREE, r"^(cuda|cu|hip)(Free|MemFree|HostUnregister|MemRelease|MemUnmap|HostFree)"),
+    (CallKind.MALLOC, r"^(cuda|cu|hip)(Ext)?(Malloc|Mem(Alloc|Create|Map|SetAccess)|(Mem)?Host(Alloc|Malloc|Register))"),
+    (CallKind.FREE, r"^(cuda|cu|hip)(Free|Mem(Free|Release|Unmap)|(Mem)?Host(Free|Unregister))"),
     (CallKind.MODULE, r"^(cu|hip)(Module|Library)(Load|GetFunction|GetKernel)|^cuLink"),
     (
         CallKind.TRIVIAL,
