@@ -178,3 +178,11 @@ def test_headings_of_a_crowded_table_break() -> None:
     row = next(i for i, line in enumerate(lines) if line.endswith("power cap"))
     assert lines[row - 1].split() == ["device", "samples", "MHz", "MHz", "C", "W", "reasons"]
     assert "…" not in "".join(lines[row - 4 : row + 1])
+
+
+def test_a_word_that_fits_no_line_stays_where_it_is() -> None:
+    report = starved_loader()
+    name = "trace_" + "x" * 90 + ".json.gz"
+    report.run["sources"] = [report.run["sources"][0] | {"path": f"/data/{name}"}]
+    lines = render(report, "text", width=80).splitlines()
+    assert lines[1:3] == [f"files  .../{name}", "         (torch.profiler trace, rank 0)"]

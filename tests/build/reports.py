@@ -64,18 +64,13 @@ def part(
     causes = dict.fromkeys(("dataloader", "host-sync", "launch", "python", "memory-management", "unexplained"), 0) | causes
     gone = round(step * MS) - round(compute * MS) - round(communication * MS) - round(copy * MS)
     causes["unexplained"] = gone - sum(causes.values())
-    return Breakdown(
-        rank=rank,
-        device=device,
-        step_ns=round(step * MS),
-        busy_ns=round(step * MS) - gone,
-        compute_ns=round(compute * MS),
-        exposed_communication_ns=round(communication * MS),
-        exposed_communication_wait_ns=round(wait * MS),
-        exposed_copy_ns=round(copy * MS),
-        idle_ns=gone,
-        idle_by_cause=causes,
-    )
+    whole, busy = round(step * MS), (round(ms * MS) for ms in (compute, communication, wait, copy))
+    return Breakdown(rank, device, whole, whole - gone, *busy, idle_ns=gone, idle_by_cause=causes)
+
+
+def fix(id: str, title: str, snippet: str, **changes: Any) -> Fix:
+    defaults = {"framework": "pytorch", "language": "python", "safety": "same-numerics", "effort": "minutes"}
+    return Fix(id=id, title=title, snippet=snippet, **defaults | changes)
 
 
 def saving(low: float, expected: float, high: float, basis: Any = "replay") -> Saving:
@@ -109,23 +104,17 @@ def starved_loader() -> Report:
         ],
         locations=[Location("train.py", 148, "main", 1.0)],
         fixes=[
-            Fix(
-                id="loader-workers",
-                title="Load in 8 worker processes that stay alive and fetch ahead",
-                framework="pytorch",
-                language="python",
-                snippet=LOADER,
-                safety="same-numerics",
-                effort="minutes",
+            fix(
+                "loader-workers",
+                "Load in 8 worker processes that stay alive and fetch ahead",
+                LOADER,
                 caveats=["Random augmentation draws other numbers: seed the workers with `worker_init_fn` where that matters."],
                 references=["https://docs.pytorch.org/docs/stable/data.html"],
             ),
-            Fix(
-                id="cheaper-decode",
-                title="Decode images on the GPU",
-                framework="pytorch",
-                language="python",
-                snippet='images = torchvision.io.decode_jpeg(encoded, device="cuda")',
+            fix(
+                "cheaper-decode",
+                "Decode images on the GPU",
+                'images = torchvision.io.decode_jpeg(encoded, device="cuda")',
                 safety="changes-numerics",
                 effort="hours",
             ),
@@ -149,14 +138,10 @@ def starved_loader() -> Report:
         ],
         locations=[Location("train.py", 152, "main", 0.94), Location("data/collate.py", 31, "to_device", 0.06)],
         fixes=[
-            Fix(
-                id="pin-memory",
-                title="Pin the batch and copy without blocking",
-                framework="pytorch",
-                language="python",
-                snippet='loader = DataLoader(..., pin_memory=True)\nbatch = batch.to("cuda", non_blocking=True)\n',
-                safety="same-numerics",
-                effort="minutes",
+            fix(
+                "pin-memory",
+                "Pin the batch and copy without blocking",
+                'loader = DataLoader(..., pin_memory=True)\nbatch = batch.to("cuda", non_blocking=True)\n',
             )
         ],
         fingerprint="pageable-copy:90c0ffee",
@@ -168,17 +153,7 @@ def starved_loader() -> Report:
         severity="low",
         confidence="high",
         saving=saving(0.4, 0.8, 1.1),
-        fixes=[
-            Fix(
-                id="fused",
-                title="Use the fused implementation",
-                framework="pytorch",
-                language="python",
-                snippet="optimizer = torch.optim.AdamW(model.parameters(), fused=True)",
-                safety="same-numerics",
-                effort="minutes",
-            )
-        ],
+        fixes=[fix("fused", "Use the fused implementation", "optimizer = torch.optim.AdamW(model.parameters(), fused=True)")],
         fingerprint="unfused-optimizer:11aa22bb",
     )
     precision = Finding(
@@ -252,12 +227,10 @@ def two_ranks() -> Report:
         ],
         locations=[Location("data/sampler.py", 77, "__iter__", 0.8)],
         fixes=[
-            Fix(
-                id="balance",
-                title="Give each rank the same number of tokens",
-                framework="pytorch",
-                language="python",
-                snippet="batches = pack_by_tokens(samples, ranks=dist.get_world_size())\n",
+            fix(
+                "balance",
+                "Give each rank the same number of tokens",
+                "batches = pack_by_tokens(samples, ranks=dist.get_world_size())\n",
                 safety="changes-numerics",
                 effort="hours",
                 caveats=["The order of the samples changes."],
@@ -290,14 +263,10 @@ def two_ranks() -> Report:
             )
         ],
         fixes=[
-            Fix(
-                id="bucket-size",
-                title="Start the reduction earlier with smaller buckets",
-                framework="pytorch",
-                language="python",
-                snippet="model = DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True)",
-                safety="same-numerics",
-                effort="minutes",
+            fix(
+                "bucket-size",
+                "Start the reduction earlier with smaller buckets",
+                "model = DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True)",
                 references=["https://docs.pytorch.org/docs/stable/notes/ddp.html"],
             )
         ],
@@ -363,14 +332,14 @@ def samples_only() -> Report:
             )
         ],
         fixes=[
-            Fix(
-                id="cooling",
-                title="Check the cooling of GPU 3",
-                framework="system",
+            fix(
+                "cooling",
+                "Check the cooling of GPU 3",
+                "nvidia-smi -i 3 -q -d TEMPERATURE,PERFORMANCE",
                 language="bash",
-                snippet="nvidia-smi -i 3 -q -d TEMPERATURE,PERFORMANCE",
                 safety="operational",
                 effort="hours",
+                framework="system",
             )
         ],
         fingerprint="clock-throttle:0000beef",
@@ -382,14 +351,12 @@ def samples_only() -> Report:
         severity="info",
         confidence="medium",
         fixes=[
-            Fix(
-                id="record",
-                title="Record a trace, which tells the cause",
-                framework="pytorch",
+            fix(
+                "record",
+                "Record a trace, which tells the cause",
+                "nsys profile -t cuda,nvtx -o run python train.py",
                 language="bash",
-                snippet="nsys profile -t cuda,nvtx -o run python train.py",
                 safety="operational",
-                effort="minutes",
             )
         ],
         fingerprint="idle-gpu:0000cafe",

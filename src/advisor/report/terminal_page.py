@@ -134,12 +134,15 @@ class Page:
 
 
 def _breaks(text: str, first: int, rest: int) -> list[int]:
-    """Where lines begin after the first, so that words fill a first line of `first` columns and others of `rest`."""
+    """Where lines begin after the first, so that words fill a first line of `first` columns and others of `rest`.
+
+    A word that fits no line stays where it is.
+    """
     breaks: list[int] = []
     used = 0
     for word in re.finditer(r"\S+\s*|\s+", text):
         width = cell_len(word[0].rstrip())
-        if used and used + width > (rest if breaks else first):
+        if used and used + width > (rest if breaks else first) and width <= rest:
             breaks.append(word.start())
             used = 0
         used += cell_len(word[0])
