@@ -77,15 +77,20 @@ def steady_calls(run: Run, side: HostSide) -> npt.NDArray[np.bool_]:
 
 
 def _sequence(run: Run) -> Sequence:
-    pace, found, work = two_sided(run), steps(run), gpu_work(run)
-    empty = np.empty(0, np.int64)
+    pace = two_sided(run)
     if pace is None or not len(run.table("kernels")):
-        small = np.empty(0, np.int8)
+        empty, small = np.empty(0, np.int64), np.empty(0, np.int8)
         return Sequence(0, empty, empty, small, small, empty, empty, empty, empty, empty)
-    mine = found.of(pace.rank, pace.process)
+    return sequence_of(run, pace.rank, pace.process)
+
+
+def sequence_of(run: Run, rank: int, process: int) -> Sequence:
+    """The same of any rank. Not kept: ask once."""
+    found, work = steps(run), gpu_work(run)
+    mine = found.of(rank, process)
     mine = mine[found.steady[mine]]
     call, calls = links(run).call, run.table("runtime_calls")
-    here = np.flatnonzero((work.source == KERNEL) & (work.rank == pace.rank) & (work.process == pace.process))
+    here = np.flatnonzero((work.source == KERNEL) & (work.rank == rank) & (work.process == process))
     here = here[_recorded(call[here], work.gpu[here])]
     launch = work.start[here].copy()
     linked = call[here] >= 0

@@ -11,9 +11,10 @@ from advisor.derive.activity import Activity, activities, loader_ranges, step_wi
 from advisor.derive.bounds import TwoSided, all_sides
 from advisor.derive.collectives import collectives
 from advisor.derive.host import driving_threads
-from advisor.derive.intervals import IntervalSet, covered, intersect, length, merge, union
-from advisor.derive.kernel_classes import KernelClass, kernel_kinds
+from advisor.derive.intervals import covered, intersect, length, merge, union, union_length
+from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.nesting import thread_keys
+from advisor.derive.sequence import sequence_of
 from advisor.derive.steps import steps
 from advisor.detectors.communication.transfers import on_gpu, sm_share
 from advisor.model import Run
@@ -27,16 +28,16 @@ class RankWork:
     """One rank's steady steps. ns per step unless said otherwise.
 
     compute: for each step, GPU compute without what communication kernels beside it cost; kernels: rows of `kernels` of its
-    compute; beside: whether such a kernel ran beside communication; waited_ns: in collectives, before the last rank came;
+    compute; call: the rows of `runtime_calls` that launched them, -1 unknown; beside: whether such a kernel ran beside communication; waited_ns: in collectives, before the last rank came;
     last_frac: share of the collectives to which it came last; loader_ns: in data loaders on the thread that drives the GPU;
     clock_mhz: median SM clock under load, None unknown.
     """
 
     activity: Activity
     side: TwoSided
-    windows: IntervalSet
     compute: npt.NDArray[np.float64]
     kernels: npt.NDArray[np.int64]
+    call: npt.NDArray[np.int64]
     beside: npt.NDArray[np.bool_]
     waited_ns: int
     last_frac: float
@@ -45,7 +46,7 @@ class RankWork:
 
     @property
     def steps(self) -> int:
-        return len(self.windows[0])
+        return len(self.compute)
 
     @property
     def compute_ns(self) -> int:
@@ -80,25 +81,30 @@ def _one(run: Run, activity: Activity, side: TwoSided, clock: float | None) -> R
     kernels, found, windows = run.table("kernels"), collectives(run), step_windows(run, activity.gpu)
     own = np.flatnonzero(on_gpu(run, found.kernel, activity.gpu))
     share = float(sm_share(run, activity, found.kernel[own]).mean()) if len(own) else 0.0
-    beside = intersect(activity.compute, activity.communication)
-    # A communication kernel keeps its SMs while it waits: compute beside it has only the others.
-    compute = covered(activity.compute, *windows) - share * covered(beside, *windows)
-    step = np.searchsorted(windows[0], kernels["end"], side="left") - 1
-    inside = on_gpu(run, np.arange(len(kernels)), activity.gpu) & ~kernel_kinds(run).of(KernelClass.COMMUNICATION)
-    if len(windows[0]):
-        inside &= (step >= 0) & (kernels["end"] <= windows[1][np.maximum(step, 0)])
-    rows = np.flatnonzero(inside)
+    # By launch: a rank that is ahead runs kernels of the next step while its peers are still in this one.
+    launched = sequence_of(run, side.rank, side.process)
+    mine = on_gpu(run, launched.row, activity.gpu) & (launched.kind != KernelClass.COMMUNICATION)
+    rows, launch = launched.row[mine], launched.launch[mine]
     start, end = kernels["start"][rows], kernels["end"][rows]
+    with_others = covered(activity.communication, start, end)
+    bounds = steps(run)
+    own_steps = bounds.of(side.rank, side.process)
+    own_steps = own_steps[bounds.steady[own_steps]]
+    step = np.searchsorted(bounds.start[own_steps], launch, side="right") - 1
+    compute = np.zeros(len(own_steps))
+    for number in range(len(own_steps)):
+        inside = step == number
+        # A communication kernel keeps its SMs while it waits: compute beside it has only the others.
+        compute[number] = union_length(start[inside], end[inside]) - share * with_others[inside].sum()
     matched = own[found.match[own] >= 0]
-    n = max(len(windows[0]), 1)
     return RankWork(
         activity=activity,
         side=side,
-        windows=windows,
-        compute=compute,
+        compute=np.maximum(compute, 0.0),
         kernels=rows,
-        beside=covered(activity.communication, start, end) > (end - start) // 10,
-        waited_ns=length(intersect(activity.peer_wait, merge(windows))) // n,
+        call=launched.call[mine],
+        beside=with_others > (end - start) // 10,
+        waited_ns=length(intersect(activity.peer_wait, merge(windows))) // max(len(windows[0]), 1),
         last_frac=float(found.last[matched].mean()) if len(matched) else 0.0,
         loader_ns=_loading(run, side),
         clock_mhz=clock,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from advisor.derive.attribution import locations
+from advisor.derive.nesting import thread_keys
 from advisor.detectors.communication.rank_work import RankWork, rank_works
 from advisor.detectors.words import time_text
-from advisor.model import Evidence, Run, Saving
+from advisor.model import Evidence, Location, Run, Saving
 from advisor.rules.contract import Context, Draft, NotApplicable
 
 EXTRA, LARGER, SLOWER, LOADER = "extra kernels", "larger inputs", "slower GPU", "data loading"
@@ -27,11 +29,11 @@ _COMPARABLE = 0.5  # with less of the compute time in kernels that both ranks ru
 
 @dataclass(frozen=True)
 class Cause:
-    """Why `late` is late: excess_ns a step over `light`, the rank that has least of it."""
+    """Why `late` is late: excess_ns a step over `other`, the middle one of the other ranks."""
 
     what: str
     late: RankWork
-    light: RankWork
+    other: RankWork
     excess_ns: int
     words: str
 
@@ -50,7 +52,7 @@ def detect(ctx: Context) -> Draft | None:
         _refuse_lateness_alone(ctx, ranks, step)
         return None
     cause = max(causes, key=lambda one: one.excess_ns)
-    late, light = cause.late, cause.light
+    late, other = cause.late, cause.other
     return Draft(
         title=f"{late.name} holds up the others: {cause.words}",
         confidence="high" if run.world_size in (None, len(ranks)) else "low",
@@ -60,13 +62,14 @@ def detect(ctx: Context) -> Draft | None:
             "cause": cause.what,
             "excess_ns": cause.excess_ns,
             "late_compute_ns": late.compute_ns,
-            "light_compute_ns": light.compute_ns,
-            "work_ratio": round(late.compute_ns / max(light.compute_ns, 1), 3),
+            "other_compute_ns": other.compute_ns,
+            "work_ratio": round(late.compute_ns / max(other.compute_ns, 1), 3),
             "kernels_on_late": round(late.launches, 1),
-            "kernels_on_light": round(light.launches, 1),
+            "kernels_on_other": round(other.launches, 1),
             "device": late.activity.gpu.device,
         },
-        evidence=[_by_rank(ranks), *([_by_kernel(run, late, light)] if cause.what != LOADER else [])],
+        evidence=[_by_rank(ranks), *([_by_kernel(run, late, other)] if cause.what != LOADER else [])],
+        locations=_places(run, cause) if cause.what == EXTRA else [],
         fixes=_FIXES[cause.what],
         caveats=_caveats(cause),
         subject=[cause.what],
@@ -77,42 +80,48 @@ def detect(ctx: Context) -> Draft | None:
 def _by_work(ctx: Context, ranks: Sequence[RankWork]) -> Cause | None:
     """The rank whose GPU has clearly more to do, nearly always the same one."""
     run = ctx.run
-    late, light = max(ranks, key=lambda r: r.compute_ns), min(ranks, key=lambda r: r.compute_ns)
-    if light.compute_ns <= 0 or late.compute_ns < ctx.threshold("work_ratio") * light.compute_ns:
+    late, other = _apart(ranks, lambda rank: rank.compute_ns)
+    if other.compute_ns <= 0 or late.compute_ns < ctx.threshold("work_ratio") * other.compute_ns:
         return None
     n = min(rank.steps for rank in ranks)
     heaviest = np.argmax(np.stack([rank.compute[:n] for rank in ranks]), axis=0)
     if (heaviest == ranks.index(late)).mean() < ctx.threshold("same_rank"):
         return None
-    mine, theirs = _per_key(run, late), _per_key(run, light)
-    if _common_names(run, late, light) < _COMPARABLE:
+    mine, theirs = _per_key(run, late), _per_key(run, other)
+    if _common_names(run, late, other) < _COMPARABLE:
         raise NotApplicable(
-            f"{late.name} and {light.name} run different kernels, as the stages of a pipeline do: their work cannot be compared"
+            f"{late.name} and {other.name} run different kernels, as the stages of a pipeline do: their work cannot be compared"
         )
-    ahead = (late.launches - light.launches) / light.launches
-    excess = late.compute_ns - light.compute_ns
-    times = f"{time_text(late.compute_ns)} of GPU work a step against {time_text(light.compute_ns)} on {light.name}"
+    ahead = (late.launches - other.launches) / other.launches
+    excess = late.compute_ns - other.compute_ns
+    times = f"{time_text(late.compute_ns)} of GPU work a step against {time_text(other.compute_ns)} on {other.name}"
     if ahead > _SAME and not _more_of_everything(mine, theirs):
-        extra = round(late.launches - light.launches)
-        return Cause(EXTRA, late, light, excess, f"{times}, {extra} kernels more")
+        extra = round(late.launches - other.launches)
+        return Cause(EXTRA, late, other, excess, f"{times}, {extra} kernels more")
     if ahead > _SAME or _shared(mine, theirs) < 1 - 5 * _SAME:
-        return Cause(LARGER, late, light, excess, f"{times}, in the same kernels on larger inputs")
-    slower = _slower(run, late, light)
+        return Cause(LARGER, late, other, excess, f"{times}, in the same kernels on larger inputs")
+    slower = _slower(run, late, other)
     if slower < 1 + (ctx.threshold("work_ratio") - 1) / 2:
         return None
     clocks = ""
-    if late.clock_mhz and light.clock_mhz:
-        clocks = f", SM clock {late.clock_mhz:.0f} against {light.clock_mhz:.0f} MHz"
-    return Cause(SLOWER, late, light, excess, f"the same kernels take {slower:.2f} times as long as on {light.name}{clocks}")
+    if late.clock_mhz and other.clock_mhz:
+        clocks = f", SM clock {late.clock_mhz:.0f} against {other.clock_mhz:.0f} MHz"
+    return Cause(SLOWER, late, other, excess, f"the same kernels take {slower:.2f} times as long as on {other.name}{clocks}")
+
+
+def _apart(ranks: Sequence[RankWork], amount: Callable[[RankWork], int]) -> tuple[RankWork, RankWork]:
+    """The rank with most of it, and the middle one of the others."""
+    ordered = sorted(ranks, key=amount)
+    return ordered[-1], ordered[(len(ordered) - 2) // 2]
 
 
 def _by_loading(ctx: Context, ranks: Sequence[RankWork], step: int) -> Cause | None:
-    late, light = max(ranks, key=lambda r: r.loader_ns), min(ranks, key=lambda r: r.loader_ns)
-    excess = late.loader_ns - light.loader_ns
+    late, other = _apart(ranks, lambda rank: rank.loader_ns)
+    excess = late.loader_ns - other.loader_ns
     if excess < ctx.threshold("loader_share") * step:
         return None
-    words = f"it waits {time_text(late.loader_ns)} a step for its data loader, {light.name} {time_text(light.loader_ns)}"
-    return Cause(LOADER, late, light, excess, words)
+    words = f"it waits {time_text(late.loader_ns)} a step for its data loader, {other.name} {time_text(other.loader_ns)}"
+    return Cause(LOADER, late, other, excess, words)
 
 
 def _refuse_lateness_alone(ctx: Context, ranks: Sequence[RankWork], step: int) -> None:
@@ -141,9 +150,9 @@ def _saving(cause: Cause, ranks: Sequence[RankWork], step: int) -> Saving:
         gone = round(own - float(aim))
         after.append(rank.side.after(host_ns=gone) if cause.what == LOADER else rank.side.after(gpu_ns=gone))
     # Beside collectives that wait, the GPU sides differ by more than the work.
-    most = cause.excess_ns
+    most = int(work.max() - work.min())
     if cause.what != LOADER:
-        most = max(most, cause.late.side.gpu_ns - cause.light.side.gpu_ns)
+        most = max(most, cause.late.side.gpu_ns - min(rank.side.gpu_ns for rank in ranks))
     most = min(most, step)
     return Saving(0, min(max(step - max(after), 0), most), most, "bound")
 
@@ -152,10 +161,18 @@ def _caveats(cause: Cause) -> list[str]:
     if cause.what == LARGER:
         return ["The expected saving moves work from this rank to the others; the highest gives it the work of the lightest."]
     if cause.what == SLOWER and not cause.late.clock_mhz:
-        return [
-            "Clocks were not recorded: an nvidia-smi log of the run tells whether heat, power or another process is why."
-        ]
+        return ["Clocks were not recorded: an nvidia-smi log of the run tells whether heat, power or another process is why."]
     return []
+
+
+def _places(run: Run, cause: Cause) -> list[Location]:
+    """The user's lines that launch what the late rank runs more often."""
+    mine, theirs = _by_name(_per_key(run, cause.late)), _by_name(_per_key(run, cause.other))
+    more = [name for name, (count, _) in mine.items() if count > (1 + _SAME) * theirs.get(name, (0.0, 0.0))[0]]
+    kernels, calls, late = run.table("kernels"), run.table("runtime_calls"), cause.late
+    chosen = np.isin(kernels["name"][late.kernels], more) & (late.call >= 0)
+    call, rows = late.call[chosen], late.kernels[chosen]
+    return locations(run, thread_keys(calls)[call], calls["start"][call], (kernels["end"] - kernels["start"])[rows].astype(float))
 
 
 def _keys(run: Run, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -185,18 +202,18 @@ def _by_name(counted: Counted) -> dict[int, tuple[float, float]]:
     return names
 
 
-def _common_names(run: Run, late: RankWork, light: RankWork) -> float:
+def _common_names(run: Run, late: RankWork, other: RankWork) -> float:
     """Share of the compute time of each rank in kernels that the other runs too, the smaller of both."""
-    mine, theirs = _by_name(_per_key(run, late)), _by_name(_per_key(run, light))
+    mine, theirs = _by_name(_per_key(run, late)), _by_name(_per_key(run, other))
     shares = []
-    for one, other in ((mine, theirs), (theirs, mine)):
+    for one, known in ((mine, theirs), (theirs, mine)):
         whole = sum(spent for _, spent in one.values()) or 1.0
-        shares.append(sum(spent for name, (_, spent) in one.items() if name in other) / whole)
+        shares.append(sum(spent for name, (_, spent) in one.items() if name in known) / whole)
     return min(shares)
 
 
 def _more_of_everything(mine: Counted, theirs: Counted) -> bool:
-    """Most of the light rank's kernels run more often on the late one: it has more micro-batches, not work of its own."""
+    """Most of the other rank's kernels run more often on the late one: it has more micro-batches, not work of its own."""
     more, names = 0.0, _by_name(mine)
     everything = _by_name(theirs)
     for name, (count, spent) in everything.items():
@@ -206,17 +223,17 @@ def _more_of_everything(mine: Counted, theirs: Counted) -> bool:
 
 
 def _shared(mine: Counted, theirs: Counted) -> float:
-    """Share of the late rank's compute time in kernels that the light one runs as often and at the same launch size."""
+    """Share of the late rank's compute time in kernels that the other runs as often and at the same launch size."""
     whole = sum(spent for _, spent in mine.values()) or 1.0
     same = sum(spent for key, (count, spent) in mine.items() if abs(theirs.get(key, (0.0, 0.0))[0] - count) <= _SAME * count)
     return same / whole
 
 
-def _slower(run: Run, late: RankWork, light: RankWork) -> float:
-    """How much longer the late rank's kernels take than the same of the light one, both beside no communication."""
+def _slower(run: Run, late: RankWork, other: RankWork) -> float:
+    """How much longer the late rank's kernels take than the same ones of the other, both beside no communication."""
     kernels = run.table("kernels")
     medians: list[dict[tuple[int, ...], tuple[float, int]]] = []
-    for rank in (late, light):
+    for rank in (late, other):
         rows = rank.kernels[~rank.beside]
         keys, index = np.unique(_keys(run, rows), axis=1, return_inverse=True)
         index, took = index.reshape(-1), (kernels["end"] - kernels["start"])[rows]
@@ -242,18 +259,18 @@ def _by_rank(ranks: Sequence[RankWork]) -> Evidence:
     )
 
 
-def _by_kernel(run: Run, late: RankWork, light: RankWork) -> Evidence:
+def _by_kernel(run: Run, late: RankWork, other: RankWork) -> Evidence:
     """Kernels that differ most between the two, per step."""
-    mine, theirs = _by_name(_per_key(run, late)), _by_name(_per_key(run, light))
+    mine, theirs = _by_name(_per_key(run, late)), _by_name(_per_key(run, other))
     nothing = (0.0, 0.0)
     apart = {name: mine.get(name, nothing)[1] - theirs.get(name, nothing)[1] for name in mine.keys() | theirs.keys()}
     ranked = sorted(apart, key=lambda name: (-abs(apart[name]), run.strings[name]))[:6]
     rows: list[list[Any]] = []
     for name in ranked:
-        (count, spent), (other, less) = mine.get(name, nothing), theirs.get(name, nothing)
-        rows.append([run.strings[name][:90], round(count, 1), round(other, 1), int(spent), int(less)])
+        (count, spent), (fewer, less) = mine.get(name, nothing), theirs.get(name, nothing)
+        rows.append([run.strings[name][:90], round(count, 1), round(fewer, 1), int(spent), int(less)])
     return Evidence(
-        f"Where {late.name} and {light.name} differ most, per step",
-        ["kernel", "calls_late", "calls_light", "gpu_late_ns", "gpu_light_ns"],
+        f"Where {late.name} and {other.name} differ most, per step",
+        ["kernel", "calls_late", "calls_other", "gpu_late_ns", "gpu_other_ns"],
         rows,
     )
