@@ -28,9 +28,9 @@ class RankWork:
     """One rank's steady steps. ns per step unless said otherwise.
 
     compute: for each step, GPU compute without what communication kernels beside it cost; kernels: rows of `kernels` of its
-    compute; call: the rows of `runtime_calls` that launched them, -1 unknown; beside: whether such a kernel ran beside communication; waited_ns: in collectives, before the last rank came;
-    last_frac: share of the collectives to which it came last; loader_ns: in data loaders on the thread that drives the GPU;
-    clock_mhz: median SM clock under load, None unknown.
+    compute; call: the rows of `runtime_calls` that launched them, -1 unknown; beside: whether such a kernel ran beside
+    communication; waited_ns: in collectives, before the last rank came; last_frac: share of the collectives to which it came
+    last; loader_ns: in data loaders on the thread that drives the GPU; clock_mhz: median SM clock under load, None unknown.
     """
 
     activity: Activity
