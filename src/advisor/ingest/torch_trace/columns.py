@@ -319,10 +319,9 @@ def _wanted(table: str, rows: list[Any]) -> list[Any]:
 
 def _timed(rows: list[Any], exact: bool) -> tuple[list[Any], Times, Times]:
     """Rows with a usable time, their starts and ends."""
-    convert = nanoseconds_of_texts if exact else nanoseconds
-    start = convert([e.ts for e in rows])
+    start = (nanoseconds_of_texts if exact else nanoseconds)([e.ts for e in rows])
     if hasattr(rows[0], "dur"):
-        duration = convert([e.dur for e in rows], 0)
+        duration = nanoseconds([e.dur for e in rows], 0, coarse=True)
         end = start + np.maximum(duration, 0)
         bad = (start == NO_TIME) | (duration < 0)
     else:

@@ -94,7 +94,7 @@ class Mark(Enum):
 
 
 def _phases(time: Any, no_time: Any, suffix: str) -> dict[str, type[Struct]]:
-    """One struct per phase. `time` is the type of ts and dur: a number or string, or the raw text where floats are too coarse."""
+    """One struct per phase. `time` is the type of ts: a number or string, or the raw text where doubles are too coarse."""
     place = [("pid", Id, None), ("tid", Id, None), ("ts", time, no_time)]
 
     def phase(tag: str, fields: list[Any], key: Mark | None = None) -> type[Struct]:
@@ -103,7 +103,7 @@ def _phases(time: Any, no_time: Any, suffix: str) -> dict[str, type[Struct]]:
         return defstruct(name, fields, tag_field="ph", tag=tag, gc=False, namespace=namespace)
 
     category = ("category", str | None, field(default=None, name="cat"))
-    complete = [("cat", str | None, None), ("name", str, ""), *place, ("dur", time, no_time)]
+    complete = [("cat", str | None, None), ("name", str, ""), *place, ("dur", Id, None)]
     complete.append(("args", Args, field(default_factory=Args)))
     half = [category, ("name", str, ""), *place, ("args", Args, field(default_factory=Args))]
     flow = [("id", Id, None), *place, category]

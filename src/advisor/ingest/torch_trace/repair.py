@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ _RESUME = re.compile(rb'(,\s*)\{\s*"\w|(\}\s*)(?=' + _ARRAY_END.pattern + rb")")
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\]]', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_ESCAPED = re.compile(_ESCAPE.pattern.encode())
+_REPLACED = re.compile("\ufffd".encode())
 _QUOTE = re.compile(r'(?<!\\)"')
 _LONG_SCAN = 1 << 16  # bytes behind a boundary looked through to find where an event ends
 _LONG_SCANS = 1 << 25  # bytes looked through for that in a whole text: damage must not make reading slow
@@ -81,6 +84,21 @@ class Reader:
         except (msgspec.DecodeError, RecursionError, ValueError):
             return None
         return self._lenient(rows)
+
+    def mended(self, text: bytes) -> list[Any] | None:
+        """All events of a stretch whose only faults are backslashes that escape nothing and bytes that are no UTF-8.
+
+        Some writers make these in every event that names a file, so a stretch is mended at once. None if that is not enough.
+        """
+        text = text.decode("utf-8", "replace").encode()
+        places = [match.start() for match in _ESCAPED.finditer(text) if not match.group(1)]
+        fixed = _ESCAPED.sub(lambda m: m.group() if m.group(1) else b"\\\\", text) if places else text
+        rows = self.strict(fixed)
+        if rows is not None:
+            places += [match.start() for match in _REPLACED.finditer(text)]
+            bounds = [match.start() for match in BETWEEN.finditer(text)]
+            self.repaired += len({bisect(bounds, place) for place in places})
+        return rows
 
     def careful(self, text: bytes, at_end: bool) -> Careful:
         """Events of a stretch one by one. `at_end`: nothing follows this text, so an unfinished event is lost."""

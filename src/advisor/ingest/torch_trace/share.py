@@ -124,6 +124,7 @@ def _take(text: bytes, at_end: bool, reader: Reader, builder: Builder) -> Carefu
     while True:
         before = reader.dropped.copy(), reader.repaired
         rows = reader.strict(text)
+        rows = reader.mended(text) if rows is None else rows
         taken = Careful(rows, len(text)) if rows is not None else reader.careful(text, at_end)
         try:
             builder.add(taken.events, reader.exact)

@@ -36,25 +36,25 @@ def from_text(text: str) -> int:
     return int((value * 1000).to_integral_value())
 
 
-def _one(value: Any, missing: int) -> int:
+def _one(value: Any, missing: int, coarse: bool) -> int:
     if isinstance(value, bool) or value is None or value == "" or value != value:  # NaN
         return missing
     if isinstance(value, int):
         return value * 1000 if abs(value) <= _MOST else NO_TIME
     if isinstance(value, float):
-        if abs(value) >= _COARSE:
+        if abs(value) >= _COARSE and not coarse:
             raise NeedsText
-        return round(value * 1000)
+        return round(value * 1000) if abs(value) <= _MOST else NO_TIME
     if isinstance(value, str):
         return from_text(value)
     text = bytes(value).decode("ascii", "replace").strip('"')  # msgspec.Raw
     return missing if text in ("", "null") else from_text(text)
 
 
-def nanoseconds(values: list[Any], missing: int = NO_TIME) -> Times:
+def nanoseconds(values: list[Any], missing: int = NO_TIME, *, coarse: bool = False) -> Times:
     """Nanoseconds of many decoded values; NO_TIME where there is none, `missing` for null and absent ones.
 
-    Raises NeedsText if doubles among the values are too coarse.
+    Raises NeedsText if doubles among the values are too coarse, unless `coarse` takes them as they are.
     """
     try:
         whole = np.frombuffer(array("q", values), np.int64)
@@ -63,33 +63,51 @@ def nanoseconds(values: list[Any], missing: int = NO_TIME) -> Times:
     else:
         if not len(whole) or max(abs(int(whole.max())), abs(int(whole.min()))) <= _MOST:
             return whole * 1000
-        return np.array([_one(v, missing) for v in values], np.int64)
+        return _one_by_one(values, missing, coarse)
     try:
         real = np.frombuffer(array("d", values), np.float64)
     except (TypeError, OverflowError):
-        return np.array([_one(v, missing) for v in values], np.int64)
-    if bool((np.abs(real) < _COARSE).all()):
+        return _nanoseconds_of_strings(values, missing, coarse)
+    if bool((np.abs(real) < (_MOST if coarse else _COARSE)).all()):
         return np.rint(real * 1000).astype(np.int64)
-    return np.array([_one(v, missing) for v in values], np.int64)
+    return _one_by_one(values, missing, coarse)
 
 
 def nanoseconds_of_texts(values: list[Any], missing: int = NO_TIME) -> Times:
     """As `nanoseconds`, for raw JSON text."""
-    text = b" ".join(values).replace(b'"', b"")
-    if text.count(b".") == len(values) and _all_three_decimals(text, len(values)):
-        found = np.array(text.replace(b".", b"").split(b" "), np.uint64)
-        if int(found.max()) <= _MOST * 1000:
-            return found.astype(np.int64)
-    return np.array([_one(v, missing) for v in values], np.int64)
+    found = _by_columns(b" ".join(values).replace(b'"', b""), len(values))
+    return _one_by_one(values, missing) if found is None else found
 
 
-def _all_three_decimals(text: bytes, n: int) -> bool:
-    raw = np.frombuffer(text + b" ", np.uint8)
-    points, gaps = np.flatnonzero(raw == ord(".")), np.flatnonzero(raw == ord(" "))
-    digits = (raw >= ord("0")) & (raw <= ord("9"))
-    return (
-        len(points) == len(gaps) == n
-        and bool((gaps - points == 4).all())
-        and int(digits.sum()) == len(raw) - 2 * n
-        and int(np.diff(points, prepend=-4).max()) <= 20
-    )
+def _nanoseconds_of_strings(values: list[Any], missing: int, coarse: bool) -> Times:
+    try:
+        found = _by_columns(" ".join(values).encode(), len(values))
+    except TypeError:
+        found = None
+    return _one_by_one(values, missing, coarse) if found is None else found
+
+
+def _by_columns(text: bytes, n: int) -> Times | None:
+    """`n` texts of equal width, joined by blanks; None if they are of another form."""
+    width, rest = divmod(len(text) + 1, max(n, 1))
+    if width < 6 or rest:
+        return None
+    return _of_equal_width(np.frombuffer(text + b" ", np.uint8).reshape(n, width))
+
+
+def _of_equal_width(grid: npt.NDArray[np.uint8]) -> Times | None:
+    """Rows of characters like b"1704161511420306.491 ", None if any is of another form or too large."""
+    digits = np.delete(grid, [-5, -1], axis=1)
+    if not (
+        bool((grid[:, -1] == ord(" ")).all())
+        and bool((grid[:, -5] == ord(".")).all())
+        and digits.shape[1] <= 19
+        and bool(((digits >= ord("0")) & (digits <= ord("9"))).all())
+    ):
+        return None
+    found: Times = (digits - np.uint8(ord("0"))).astype(np.int64) @ 10 ** np.arange(digits.shape[1] - 1, -1, -1, dtype=np.int64)
+    return found if bool(((found >= 0) & (found <= _MOST * 1000)).all()) else None
+
+
+def _one_by_one(values: list[Any], missing: int, coarse: bool = False) -> Times:
+    return np.array([_one(v, missing, coarse) for v in values], np.int64)
