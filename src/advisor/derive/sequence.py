@@ -25,13 +25,14 @@ from advisor.model import Location, Run
 class Sequence:
     """Arrays with one entry a kernel, by stream and then in launch order; divide sums by `steps` for one step.
 
-    row: row of `kernels`; stream; kind: KernelClass; precision: Precision; gpu_ns: duration; call: row of
-    `runtime_calls` (-1: lost); op: row of `host_ops` (-1: unknown); host_ns: what the launch and the segment before it
+    row: row of `kernels`; work: position in `gpu_work`; stream; kind: KernelClass; precision: Precision; gpu_ns:
+    duration; call: row of `runtime_calls` (-1: lost); op: row of `host_ops` (-1: unknown); host_ns: what the launch and the segment before it
     cost the host without the profiler; launch: begin of the launch call, or of the kernel where the call was lost.
     """
 
     steps: int
     row: npt.NDArray[np.int64]
+    work: npt.NDArray[np.int64]
     stream: npt.NDArray[np.int64]
     kind: npt.NDArray[np.int8]
     precision: npt.NDArray[np.int8]
@@ -80,7 +81,7 @@ def _sequence(run: Run) -> Sequence:
     pace = two_sided(run)
     if pace is None or not len(run.table("kernels")):
         empty, small = np.empty(0, np.int64), np.empty(0, np.int8)
-        return Sequence(0, empty, empty, small, small, empty, empty, empty, empty, empty)
+        return Sequence(0, empty, empty, empty, small, small, empty, empty, empty, empty, empty)
     return sequence_of(run, pace.rank, pace.process)
 
 
@@ -112,6 +113,7 @@ def sequence_of(run: Run, rank: int, process: int) -> Sequence:
     return Sequence(
         steps=len(mine),
         row=rows,
+        work=here,
         stream=work.stream[here],
         kind=kinds.kind[rows],
         precision=kinds.precision[rows],
@@ -135,6 +137,14 @@ def _recorded(call: npt.NDArray[np.int64], gpu: npt.NDArray[np.int32]) -> npt.ND
         linked = np.flatnonzero(call[rows] >= 0)
         keep[rows[linked[0] if len(linked) else 0 :]] = True
     return keep
+
+
+def on_gpu(run: Run, found: Sequence, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The chosen kernels as a mask over `gpu_work`."""
+    work = gpu_work(run)
+    chosen = np.zeros(len(work), bool)
+    chosen[found.work[mask]] = True
+    return chosen
 
 
 def source_lines(run: Run, found: Sequence, mask: npt.NDArray[np.bool_]) -> list[Location]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.model import Device, Evidence, Location, Run, Saving
 from advisor.model.report import Confidence, Severity
+from advisor.replay.changes import Edit
 
 if TYPE_CHECKING:
     from advisor.rules.rule import Rule
@@ -48,8 +49,9 @@ class Change:
 class Draft:
     """A finding before the engine adds the rule's prose, severity, fixes and fingerprint.
 
-    Give `change` (the engine turns it into a saving and can combine it with others), or `saving` when the size of the
-    saving is known otherwise, or neither when the finding warns or informs.
+    Give `edits` (the engine replays the steps with them) together with `change` (the same seen from both sides of the
+    step, for recordings that cannot be replayed), or `change` alone, or `saving` when the size of the saving is known
+    otherwise, or none of them when the finding warns or informs.
 
     facts: numbers that the title rests on; also the values for the placeholders of the fixes' snippets.
     fixes: ids of the rule's fixes that are valid here, best first; None: all of them.
@@ -60,6 +62,7 @@ class Draft:
 
     title: str
     confidence: Confidence = "medium"
+    edits: list[Edit] = field(default_factory=list)
     change: Change | None = None
     saving: Saving | None = None
     facts: dict[str, Any] = field(default_factory=dict)

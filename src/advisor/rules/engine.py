@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.derive.bounds import TwoSided, two_sided
+from advisor.derive.bounds import TwoSided
 from advisor.derive.breakdown import breakdown
 from advisor.model import Notice, Report, RuleOutcome, Run
 from advisor.rules.catalogue import Entry, catalogue, chosen
 from advisor.rules.contract import Context, Draft, NotApplicable
-from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint
+from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint, saving_of
+from advisor.rules.pace import Pace, pace
 from advisor.rules.plain import plain_text
 from advisor.rules.ranking import LEAST_SHARE, folded, ranked
 from advisor.rules.rule import ENVIRONMENT, Rule
@@ -44,18 +45,19 @@ def analyze(
 
     entries, notices = catalogue(rule_dirs)
     entries = chosen(entries, select, ignore)
-    step = two_sided(run)
+    paced = pace(run)
+    step = paced.step
     judged, more = outcomes(run, entries, step)
-    standing, rules = _standing(run, judged, step, redact)
+    standing, rules = _standing(run, judged, paced, redact)
     return Report(
         version=version or __version__,
-        run=run_info(run, step),
+        run=run_info(run, paced),
         step_ns=step.step_ns if step else None,
         breakdown=breakdown(run),
         findings=[one.finding for one in standing],
-        combined=combined_saving(claims(standing), step) if step else None,
+        combined=combined_saving(claims(standing), step, paced.replay) if step else None,
         rules=rules,
-        notices=list(dict.fromkeys([*run.notices, *notices, *run_notices(run, step), *more])),
+        notices=list(dict.fromkeys([*run.notices, *notices, *run_notices(run, paced), *more])),
         extra=_throughput(run, step),
     )
 
@@ -65,7 +67,7 @@ def outcomes(run: Run, entries: Sequence[Entry], step: TwoSided | None) -> tuple
     judged = [judge(run, entry) for entry in entries]
     if run.fuller is None:
         return judged, []
-    fuller_step = two_sided(run.fuller)
+    fuller_step = pace(run.fuller).step
     ratio = step.step_ns / fuller_step.step_ns if step and fuller_step and fuller_step.step_ns else None
     helped = []
     for place, (entry, first) in enumerate(zip(entries, judged, strict=True)):
@@ -74,7 +76,7 @@ def outcomes(run: Run, entries: Sequence[Entry], step: TwoSided | None) -> tuple
             continue
         second = judge(run.fuller, entry)
         if first.outcome == "not-applicable" and second.outcome in ("found", "clean"):
-            judged[place] = replace(second, drafts=[_rescaled(draft, ratio) for draft in second.drafts])
+            judged[place] = replace(second, drafts=[_rescaled(entry.rule, draft, run.fuller, ratio) for draft in second.drafts])
             helped.append(entry.rule.id)
         elif lacks_places and _take_evidence(first, second):
             helped.append(entry.rule.id)
@@ -136,14 +138,19 @@ def _in_words(name: str) -> str:
     return table.replace("_", " ") + (f" with {column.replace('_', ' ')}" if column else "")
 
 
-def _rescaled(draft: Draft, ratio: float | None) -> Draft:
-    """The draft of the slower recording in the time of the faster one; without a ratio it promises nothing."""
+def _rescaled(rule: Rule, draft: Draft, fuller: Run, ratio: float | None) -> Draft:
+    """The draft of the slower recording in the time of the faster one; without a ratio it promises nothing.
+
+    Its edits speak of the slower recording's rows, so they are replayed there.
+    """
     if ratio is None:
-        return replace(draft, change=None, saving=None)
+        return replace(draft, edits=[], change=None, saving=None)
+    saving = saving_of(rule, draft, pace(fuller)) if draft.edits else draft.saving
     return replace(
         draft,
+        edits=[],
         change=scaled_change(draft.change, ratio) if draft.change else None,
-        saving=scaled(draft.saving, ratio) if draft.saving else None,
+        saving=scaled(saving, ratio) if saving else None,
     )
 
 
@@ -160,15 +167,16 @@ def _take_evidence(first: Judged, second: Judged) -> bool:
     return took
 
 
-def _standing(run: Run, judged: list[Judged], step: TwoSided | None, redact: bool) -> tuple[list[Candidate], list[RuleOutcome]]:
+def _standing(run: Run, judged: list[Judged], paced: Pace, redact: bool) -> tuple[list[Candidate], list[RuleOutcome]]:
     """The findings that stand, in their order, and the outcome of every rule."""
+    step = paced.step
     least = LEAST_SHARE * step.step_ns if step else 0
     all_kept: list[Candidate] = []
     outcome: dict[str, RuleOutcome] = {}
     for one in judged:
         state, reason = one.outcome, one.reason
         try:
-            made = candidates(one, run, step, redact)
+            made = candidates(one, run, paced, redact)
         except Exception as error:
             made, state, reason = [], "error", _fault(error)
         kept = [each for each in made if each.finding.saving is None or each.finding.saving.high_ns >= least]

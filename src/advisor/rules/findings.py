@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from advisor.derive.bounds import TwoSided
 from advisor.model import Evidence, Finding, Run, Saving
 from advisor.model.report import CONFIDENCES, SEVERITIES, Outcome
+from advisor.replay.changes import Edit
 from advisor.rules.contract import Change, Context, Draft
 from advisor.rules.fixes import fixes_for
+from advisor.rules.pace import Pace
 from advisor.rules.plain import plain, plain_location, plain_text
 from advisor.rules.ranking import confidence, expected, severity
 from advisor.rules.rule import Rule
-from advisor.rules.saving import Claim, bound_saving, clipped
+from advisor.rules.saving import Claim, bound_saving, clipped, replayed_saving
 from advisor.rules.validity import torch_version
 
 
@@ -36,6 +38,7 @@ class Candidate:
 
     finding: Finding
     change: Change | None
+    edits: tuple[Edit, ...] = ()
 
 
 def checked(rule: Rule, draft: Draft) -> Draft:
@@ -67,17 +70,19 @@ def _whole(value: float) -> int:
     return int(value)
 
 
-def candidates(one: Judged, run: Run, step: TwoSided | None, redact: bool) -> list[Candidate]:
+def candidates(one: Judged, run: Run, pace: Pace, redact: bool) -> list[Candidate]:
     """All findings of a rule, also those too small to stand; savings refer to the step of `run`."""
     made = []
     seen: dict[str, int] = {}
     for draft in one.drafts:
-        finding = _finding(one, draft, _saving(one.rule, draft, step), run, step, redact)
+        finding = _finding(one, draft, saving_of(one.rule, draft, pace), run, pace.step, redact)
         # Findings of one rule that named no subject of their own get a number.
         seen[finding.fingerprint] = count = seen.get(finding.fingerprint, 0) + 1
         if count > 1:
             finding.fingerprint += f"-{count}"
-        made.append(Candidate(finding, draft.change if draft.saving is None else None))
+        replayed = finding.saving is not None and finding.saving.basis == "replay" and draft.saving is None
+        own = draft.change if draft.saving is None else None
+        made.append(Candidate(finding, own, tuple(draft.edits) if replayed else ()))
     return made
 
 
@@ -96,14 +101,18 @@ def claims(standing: list[Candidate]) -> list[Claim]:
         key = finding.alternative_to or (finding.rule if finding.rule in contested else finding.fingerprint)
         if finding.saving is not None and (key not in best or expected(finding) > expected(best[key].finding)):
             best[key] = one
-    return [Claim(one.finding.saving, one.change) for one in best.values() if one.finding.saving is not None]
+    return [Claim(one.finding.saving, one.change, one.edits) for one in best.values() if one.finding.saving is not None]
 
 
-def _saving(rule: Rule, draft: Draft, step: TwoSided | None) -> Saving | None:
+def saving_of(rule: Rule, draft: Draft, pace: Pace) -> Saving | None:
+    """By replay where the draft says what changes and the steps can be replayed, else by the bound from both sides."""
+    step = pace.step
     if step is None or step.step_ns <= 0 or rule.informs:
         return None
     if draft.saving is not None:
         return clipped(draft.saving, step.step_ns) if draft.saving.basis != "none" else None
+    if draft.edits and pace.replay is not None:
+        return replayed_saving(draft.edits, pace.replay, step.step_ns)
     return bound_saving(draft.change, step) if draft.change is not None else None
 
 

@@ -9,14 +9,17 @@ from advisor.derive.capture import capture_quality
 from advisor.derive.gpus import gpu_work
 from advisor.derive.steps import step_time, steps
 from advisor.model import Device, Notice, Run
+from advisor.replay.engine import MOST_ERROR
+from advisor.rules.pace import Pace
 
 _TRACED = ("runtime_calls", "host_ops", "ranges", "python_frames")  # what only a trace holds
 _FEW_STEPS = 3
 _SLOWED = 0.05  # share of the recorded step that the profiler added
 
 
-def run_info(run: Run, step: TwoSided | None) -> dict[str, Any]:
+def run_info(run: Run, paced: Pace) -> dict[str, Any]:
     """The contract's "run" object."""
+    step = paced.step
     # Device logs belong to both recordings of a run: each file once.
     traces = {id(trace): trace for trace in [*run.traces, *(run.fuller.traces if run.fuller else [])]}
     return {
@@ -28,10 +31,17 @@ def run_info(run: Run, step: TwoSided | None) -> dict[str, Any]:
         "world_size": run.world_size,
         "devices": [_device(device) for device in run.devices],
         "steps": _steps(run, step),
-        "replay": {"error_frac": None, "basis": "bound"} if step else None,
+        "replay": _replay(paced),
         "window_ns": _window(run),
         "profiler_overhead": _overhead(run, step),
     }
+
+
+def _replay(paced: Pace) -> dict[str, Any] | None:
+    if paced.step is None:
+        return None
+    error = None if paced.error is None else round(paced.error, 6)
+    return {"error_frac": error, "basis": "replay" if paced.replay else "bound"}
 
 
 def _device(device: Device) -> dict[str, Any]:
@@ -77,9 +87,12 @@ def _overhead(run: Run, step: TwoSided | None) -> dict[str, Any]:
     }
 
 
-def run_notices(run: Run, step: TwoSided | None) -> list[Notice]:
+def run_notices(run: Run, paced: Pace) -> list[Notice]:
     """What limits the judgement of this run, beyond what the readers said."""
-    notices = []
+    notices, step = [], paced.step
+    if paced.error is not None and paced.replay is None and paced.error > MOST_ERROR:
+        text = f"replayed unchanged, the recorded steps come out {paced.error:.0%} off: savings are bounds instead"
+        notices.append(Notice("replay-inexact", text))
     if not len(gpu_work(run)):
         if any(len(run.table(name)) for name in _TRACED) and not any(n.code == "no-gpu-work" for n in run.notices):
             text = (

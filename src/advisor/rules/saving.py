@@ -7,15 +7,25 @@ from dataclasses import dataclass
 
 from advisor.derive.bounds import TwoSided
 from advisor.model import Saving
+from advisor.replay.changes import Edit
+from advisor.replay.engine import Replay
 from advisor.rules.contract import Change
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What one finding claims: its saving, and the change it came from if there is one."""
+    """What one finding claims: its saving, and the change and the edits it came from, as far as there are any."""
 
     saving: Saving
     change: Change | None = None
+    edits: tuple[Edit, ...] = ()
+
+
+def replayed_saving(edits: Sequence[Edit], replayed: Replay, step_ns: int) -> Saving:
+    """What a step saves when the recorded steps run again with the edits."""
+    gain = replayed.gain(edits)
+    low, expected, high = (round(share * step_ns) for share in (gain.low, gain.expected, gain.high))
+    return Saving(low, expected, high, "replay")
 
 
 def bound_saving(change: Change, step: TwoSided) -> Saving:
@@ -31,8 +41,32 @@ def bound_saving(change: Change, step: TwoSided) -> Saving:
     return Saving(0, min(max(expected, 0), high), high, "bound")
 
 
-def combined_saving(claims: Sequence[Claim], step: TwoSided) -> Saving | None:
+def combined_saving(claims: Sequence[Claim], step: TwoSided, replayed: Replay | None = None) -> Saving | None:
     """What all claims save together; None without claims.
+
+    Claims with edits are replayed together, and the others take their share of what that leaves.
+    """
+    if replayed is None or not any(claim.edits for claim in claims):
+        return _combined_bounds(claims, step)
+    edits = [edit for claim in claims for edit in claim.edits]
+    together = replayed_saving(edits, replayed, step.step_ns)
+    others = [claim.saving for claim in claims if not claim.edits]
+    largest = [claim.saving for claim in claims]
+
+    def with_others(share: str, least: int) -> int:
+        left = 1 - getattr(together, share) / max(step.step_ns, 1)
+        for saving in others:
+            left *= 1 - min(getattr(saving, share) / max(step.step_ns, 1), 1.0)
+        return min(max(round(step.step_ns * (1 - left)), least), step.step_ns)
+
+    low = with_others("low_ns", max(saving.low_ns for saving in largest))
+    expected = max(with_others("expected_ns", max(saving.expected_ns for saving in largest)), low)
+    high = max(with_others("high_ns", max(saving.high_ns for saving in largest)), expected)
+    return Saving(low, expected, high, "bound" if others else "replay")
+
+
+def _combined_bounds(claims: Sequence[Claim], step: TwoSided) -> Saving | None:
+    """What claims without edits save together; None without claims.
 
     Claims may overlap in time, and nothing here says where. So each takes its share of what the others leave, side by
     side: host, GPU and waits shrink by (1 - share) for every claim, and the two-sided step of what is left is the

@@ -13,9 +13,10 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.calls import links
 from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.kernel_classes import KernelClass, Precision
-from advisor.derive.sequence import Sequence, host_cost, sequence, source_lines
+from advisor.derive.sequence import Sequence, host_cost, on_gpu, sequence, source_lines
 from advisor.model import CopyKind, Evidence, Run
 from advisor.model.tables import Array
+from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft
 
 # Between the products of one attention lie scale, mask, softmax, dropout and casts, forward or backward; more is another layer.
@@ -33,13 +34,14 @@ _OTHER_KINDS = (KernelClass.COMMUNICATION, KernelClass.ATTENTION, KernelClass.OP
 class Written:
     """inside: kernels between the products; products: the batched products themselves; softmaxes: how many a step.
 
-    copies, copy_ns, copy_host_ns: copies within device memory between the products (a score matrix made contiguous), how
-    many and how long on GPU and host, per step.
+    moved: positions in `gpu_work` of copies within device memory between the products (a score matrix made contiguous);
+    copies, copy_ns, copy_host_ns: how many and how long on GPU and host, per step.
     """
 
     inside: Array
     products: Array
     softmaxes: int
+    moved: Array
     copies: float
     copy_ns: int
     copy_host_ns: int
@@ -67,6 +69,7 @@ def detect(ctx: Context) -> Draft | None:
     share = (between + products) / pace.step_ns
     return Draft(
         title=f"attention is written out: {written.softmaxes} softmaxes between batched products take {share:.0%} of a step",
+        edits=_edits(ctx, found, written),
         change=Change(
             host_ns=host,
             gpu_ns=between + round(products * (1 - kept)),
@@ -83,6 +86,13 @@ def detect(ctx: Context) -> Draft | None:
         caveats=caveats,
         subject=["softmax", "bmm"],
     )
+
+
+def _edits(ctx: Context, found: Sequence, written: Written) -> list[Edit]:
+    gone = on_gpu(ctx.run, found, written.inside)
+    gone[written.moved] = True
+    kept = Factor(1.0, ctx.threshold("products_left"), ctx.threshold("products_left_at_best"))
+    return [Edit(work=gone, vanish=True), Edit(work=on_gpu(ctx.run, found, written.products), gpu=kept)]
 
 
 def _written_out(run: Run, found: Sequence) -> Written:
@@ -105,7 +115,10 @@ def _written_out(run: Run, found: Sequence) -> Written:
     fits = (found.stream[low] == found.stream[high]) & (count > 0) & (count <= _LONGEST)
     fits &= between(np.isin(found.kind, _OTHER_KINDS)) == 0
     fits &= between(np.isin(names, other)) == 0
-    fits &= batched[low] & batched[high] if known else softmax > 0
+    # Other batched products (experts, for one) have activations between them, never a softmax.
+    fits &= softmax > 0
+    if known:
+        fits &= batched[low] & batched[high]
     low, high = low[fits], high[fits]
     stretches = list(zip(low.tolist(), high.tolist(), strict=True))
     for first, last in stretches:
@@ -128,10 +141,10 @@ def _add_neighbours(found: Sequence, products: Array, batched: Array, marks: Arr
         products[low] = products[high] = products[low] or products[high]
 
 
-def _copies_between(run: Run, found: Sequence, stretches: list[tuple[int, int]]) -> tuple[float, int, int]:
-    """(count, GPU time, host time) per step of copies within device memory that ran between the products."""
+def _copies_between(run: Run, found: Sequence, stretches: list[tuple[int, int]]) -> tuple[Array, float, int, int]:
+    """Copies within device memory that ran between the products: which, and (count, GPU time, host time) per step."""
     if not stretches:
-        return 0.0, 0, 0
+        return np.empty(0, np.int64), 0.0, 0, 0
     kernels, work, call = run.table("kernels"), gpu_work(run), links(run).call
     low, high = (found.row[np.array(ends)] for ends in zip(*stretches, strict=True))
     order = np.argsort(kernels["end"][low])
@@ -145,7 +158,7 @@ def _copies_between(run: Run, found: Sequence, stretches: list[tuple[int, int]])
     known = copies[call[copies] >= 0]
     steps = max(found.steps, 1)
     gpu, host = (work.end[copies] - work.start[copies]).sum(), host_cost(run)[call[known]].sum()
-    return round(len(copies) / steps, 1), int(gpu) // steps, int(host) // steps
+    return copies, round(len(copies) / steps, 1), int(gpu) // steps, int(host) // steps
 
 
 def _evidence(found: Sequence, written: Written) -> Evidence:

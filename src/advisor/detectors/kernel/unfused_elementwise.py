@@ -10,9 +10,10 @@ import numpy as np
 from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.phases import optimizer_calls
-from advisor.derive.sequence import Sequence, runs_of, sequence, source_lines
+from advisor.derive.sequence import Sequence, on_gpu, runs_of, sequence, source_lines
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
+from advisor.replay.changes import Edit
 from advisor.rules.contract import Change, Context, Draft
 
 # A compiler merges these with their neighbours; a reduction or softmax can end a fused kernel. Norm kernels are fused already.
@@ -50,6 +51,7 @@ def detect(ctx: Context) -> Draft | None:
     kernels = int(chained.sum()) // max(found.steps, 1)
     return Draft(
         title=f"{kernels} pointwise kernels a step in {chains} chains pass their data through memory again and again",
+        edits=[Edit(work=on_gpu(ctx.run, found, vanish), vanish=True)],
         change=Change(host_ns=host, gpu_ns=gpu, limit_ns=gpu + host),
         facts={
             "kernels_per_step": kernels,

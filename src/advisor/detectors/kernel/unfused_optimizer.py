@@ -8,9 +8,10 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.host import HostSide, host_sides
 from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.phases import optimizer_calls, optimizer_name
-from advisor.derive.sequence import costliest, host_cost, sequence, source_lines, steady_calls
+from advisor.derive.sequence import costliest, host_cost, on_gpu, sequence, source_lines, steady_calls
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
+from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 
@@ -31,12 +32,16 @@ def detect(ctx: Context) -> Draft | None:
         return None
     foreach = bool((found.kind[kernels] == KernelClass.OPTIMIZER).mean() > 0.5) if kernels.any() else False
     name = optimizer_name(run)
-    left = ctx.threshold("host_left")
+    left, traffic = ctx.threshold("host_left"), ctx.threshold("traffic_left")
     return Draft(
         title=f"the optimizer step launches {launches} kernels where a fused one launches a few",
         confidence="medium",
+        edits=[
+            Edit(calls=phase, host=Factor(ctx.threshold("host_left_at_worst"), left, left / 2)),
+            Edit(work=on_gpu(run, found, kernels), gpu=Factor(1.0, traffic, traffic / 2)),
+        ],
         change=Change(
-            host_ns=round(host * (1 - left)), gpu_ns=round(gpu * (1 - ctx.threshold("traffic_left"))), limit_ns=host + gpu
+            host_ns=round(host * (1 - left)), gpu_ns=round(gpu * (1 - traffic)), limit_ns=host + gpu
         ),
         facts={
             "launches_per_step": launches,

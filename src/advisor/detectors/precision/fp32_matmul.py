@@ -6,9 +6,10 @@ import numpy as np
 
 from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass, Precision
-from advisor.derive.sequence import costliest, sequence, source_lines
+from advisor.derive.sequence import costliest, on_gpu, sequence, source_lines
 from advisor.model import Evidence
 from advisor.model.device_table import spec_of, tensor_core_types
+from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 _MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION)
@@ -33,6 +34,7 @@ def detect(ctx: Context) -> Draft | None:
         raise NotApplicable("the peak rates of this GPU are not in the device table", "name the nearest model: --gpu NAME")
     best = tf32 / fp32
     likely = 1 + (best - 1) * ctx.threshold("tensor_core_efficiency")
+    unlikely = 1 + (best - 1) * ctx.threshold("least_efficiency")
     if best <= 1.0:
         return None
     gone, most = round(spent * (1 - 1 / likely)), round(spent * (1 - 1 / best))
@@ -40,6 +42,7 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"{count} matrix products a step run in FP32 without tensor cores, {spent / pace.step_ns:.0%} of the step",
         confidence="medium",
+        edits=[Edit(work=on_gpu(ctx.run, found, slow), gpu=Factor(1 / unlikely, 1 / likely, 1 / best))],
         change=Change(gpu_ns=gone, limit_ns=most),
         facts={
             "kernels_per_step": count,

@@ -1,0 +1,42 @@
+"""How long a steady step of the run takes without a profiler, and whether its steps can be replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from advisor.derive.bounds import TwoSided, two_sided
+from advisor.derive.steps import step_time
+from advisor.model import Run
+from advisor.replay.engine import Replay, replay
+
+
+@dataclass(frozen=True)
+class Pace:
+    """step: the steady step from both sides, None without a step; replay: None where it cannot be trusted.
+
+    error: how far the unchanged replay is from the recorded step, None without a graph.
+    """
+
+    step: TwoSided | None
+    replay: Replay | None = None
+    error: float | None = None
+
+
+def pace(run: Run) -> Pace:
+    """The replay's step where it reproduces the recording, else the two-sided estimate."""
+    return run.derived(_pace)
+
+
+def _pace(run: Run) -> Pace:
+    step, recorded = two_sided(run), step_time(run)
+    if step is None or recorded is None:
+        return Pace(None)
+    again = replay(run)
+    if again is None:
+        return Pace(step)
+    # Replayed are ordinary steps; where stalls belong to the run, a step costs more than those.
+    if not again.usable or recorded.mean_used:
+        return Pace(step, error=again.error)
+    took = min(again.step_ns, step.recorded_ns)
+    host, gpu = min(step.host_ns, took), min(step.gpu_ns, took)
+    return Pace(replace(step, step_ns=took, host_ns=host, gpu_ns=gpu, wait_ns=took - max(host, gpu)), again, again.error)
