@@ -265,10 +265,15 @@ def test_categories_in_any_case_and_unknown_ones_are_counted(tmp_path: Path) -> 
 def test_job_and_versions(tmp_path: Path) -> None:
     job = {"backend": "nccl", "rank": 3, "world_size": 8, "nccl_version": "2.28.9", "pg_config": [{"ranks": list(range(300))}]}
     private = {"username": "jane", "host_name": "node17", "tw_job": "/home/jane/secret", "trace_id": "ABC"}
-    k = training(1, distributedInfo=job, cuda_driver_version=13000, with_stack=1, **private)
+    k = training(1, distributedInfo=job, cuda_driver_version=12080, hip_runtime_version=60443483, with_stack=1, **private)
     trace = read(tmp_path, k)
     assert (trace.rank, trace.world_size) == (3, 8)
-    assert trace.facts == {"backend": "nccl", "nccl_version": "2.28.9", "cuda_driver_version": 13000}
+    assert trace.facts == {
+        "backend": "nccl",
+        "nccl_version": "2.28.9",
+        "cuda_driver_version": "12.8",
+        "hip_runtime_version": "6.4",
+    }
     capture = trace.capture
     assert (capture.tool, capture.stacks, capture.shapes, capture.memory, capture.cuda) == (
         "torch.profiler",

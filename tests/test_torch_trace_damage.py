@@ -180,16 +180,19 @@ def test_metadata_of_any_kind_or_damaged(file: Path) -> None:
     trace = read(file, json.dumps({**odd, "traceEvents": json.loads(ops().text("list", "epoch"))}).encode())
     assert len(trace.table("host_ops")) == 5 and trace.format_version == "chrome trace"
     text = ops().text("one line")
-    for spoiled in (
-        b'{"a": "C:\\Users", ',
-        b'{"a": "un"escaped", ',
-        b'{"a" 5, ',
-        b'{"a": [}, ',
-        b"{,,",
-        b'{"a": {"b": "traceEvents"}, ',
+    for spoiled, told in (
+        (b'{"a": "C:\\Users", ', False),  # what is not asked for may be anything
+        (b'{"a": [}, ', False),
+        (b"{,,", False),
+        (b'{"a": {"b": "traceEvents"}, ', False),
+        (b'{"a": "un"escaped", ', True),
+        (b'{"a" 5, ', True),
     ):
         trace = read(file, spoiled + text[1:])
         assert names(trace) == [f"aten::mm{i}" for i in range(5)], spoiled
+        assert set(notices(trace)) == ({"metadata-damaged"} if told else set()), spoiled
+    behind = text.replace(b'"traceName":', b"traceName:")
+    assert set(notices(read(file, behind))) == {"metadata-damaged"}
 
 
 def test_metadata_behind_a_damaged_last_event(file: Path) -> None:

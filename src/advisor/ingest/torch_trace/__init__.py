@@ -54,7 +54,7 @@ def _read(source: Source, processes: int) -> Trace:
     _fill(trace, values, merged)
     if not trace.tables:
         raise InputError(_refused(source, "a Chrome trace without GPU or host events of a profiler we know"))
-    _tell(trace, merged, source)
+    _tell(trace, head, merged, source)
     return trace
 
 
@@ -69,9 +69,8 @@ def _fill(trace: Trace, values: dict[str, Any], merged: assemble.Merged) -> None
     if zero is None:
         return
     assemble.shift(tables, zero)
-    base = as_int(values.get("baseTimeNanoseconds"))
-    epoch = zero if base is None else base + zero
-    trace.epoch_ns = epoch if epoch >= _EPOCH else None
+    epoch = zero + (as_int(values.get("baseTimeNanoseconds")) or 0)
+    trace.epoch_ns = epoch if _EPOCH <= epoch < 1 << 63 else None
     process = assemble.host_process(tables)
     assemble.give_processes(tables, process)
     assemble.copy_sizes(tables, merged.copied)
@@ -93,10 +92,12 @@ def _fill(trace: Trace, values: dict[str, Any], merged: assemble.Merged) -> None
     trace.capture = metadata.capture(values, seen)
 
 
-def _tell(trace: Trace, merged: assemble.Merged, source: Source) -> None:
+def _tell(trace: Trace, head: metadata.Members, merged: assemble.Merged, source: Source) -> None:
     """Notices for all that was lost, repaired or is missing."""
     tail = merged.tail
-    if source.damage or tail is None or not tail.complete:
+    if head.damaged or (tail is not None and tail.damaged):
+        trace.notice("metadata-damaged", "some of the text beside the events is no JSON; job and devices may be unknown for that")
+    if source.damage or tail is None or not (tail.complete or tail.damaged):
         trace.notice("input-cut-short", f"{source.damage or 'the text ends early'}; the complete events before that were read")
     if tail is not None and tail.more:
         trace.notice("text-after-end", "another text follows the trace in the same file; it was left out")

@@ -11,15 +11,14 @@ from advisor.ingest.torch_trace.repair import repaired
 from advisor.ingest.torch_trace.scan import BOM, Window
 from advisor.model import Capture, Device, Trace
 
-_VERSIONS = (
-    "cuda_driver_version",
-    "cuda_runtime_version",
-    "cupti_version",
-    "hip_driver_version",
-    "hip_runtime_version",
-    "roctracer_version",
-    "rocprofiler-sdk_version",
-)
+# Versions that stand as one number, and what its major and minor part are worth in it.
+_CUDA, _HIP = (1000, 10), (10_000_000, 100_000)
+_VERSIONS = {
+    "cuda_driver_version": _CUDA,
+    "cuda_runtime_version": _CUDA,
+    "hip_driver_version": _HIP,
+    "hip_runtime_version": _HIP,
+}
 _SWITCHES = {"with_stack": "stacks", "record_shapes": "shapes", "profile_memory": "memory"}
 _WANTED = {
     "schemaVersion",
@@ -43,7 +42,7 @@ class Members:
     bare: bool = False  # the array is the whole text
     complete: bool = False  # the end of the object was seen
     more: bool = False  # another text follows
-    damaged: bool = False
+    damaged: bool = False  # something among them is no JSON; what follows it was passed over
 
 
 def read_head(window: Window, members: Members) -> None:
@@ -86,7 +85,7 @@ def read_members(window: Window, members: Members) -> None:
                 return
             text = window.value()
         except EOFError:
-            members.damaged = True
+            members.damaged = not window.ended  # else the text is cut
             members.in_events = window.find_events()
             return
         if text is not None and name in _WANTED:
@@ -117,9 +116,10 @@ def apply(values: dict[str, Any], trace: Trace, used: list[int], process: int | 
     for key in ("backend", "nccl_version"):
         if isinstance(job.get(key), str) and job[key]:
             trace.facts[key] = job[key]
-    for key in _VERSIONS:
-        if isinstance(values.get(key), int | str) and not isinstance(values[key], bool):
-            trace.facts[key] = values[key]
+    for key, (major, minor) in _VERSIONS.items():
+        number = as_int(values.get(key))
+        if number is not None and number >= major:
+            trace.facts[key] = f"{number // major}.{number % major // minor}"
     listed = values.get("deviceProperties")
     properties = {as_int(p.get("id")): p for p in listed if isinstance(p, dict)} if isinstance(listed, list) else {}
     trace.devices = [_device(index, properties.get(index, {}), trace.rank, process) for index in used]
