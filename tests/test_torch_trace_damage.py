@@ -191,7 +191,7 @@ def test_metadata_of_any_kind_or_damaged(file: Path) -> None:
         trace = read(file, spoiled + text[1:])
         assert names(trace) == [f"aten::mm{i}" for i in range(5)], spoiled
         assert set(notices(trace)) == ({"metadata-damaged"} if told else set()), spoiled
-    behind = text.replace(b'"traceName":', b"traceName:")
+    behind = text.replace(b'"traceName":', b'"traceName"')
     assert set(notices(read(file, behind))) == {"metadata-damaged"}
 
 
