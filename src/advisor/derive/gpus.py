@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.intervals import IntervalSet, union
+from advisor.derive.nesting import distinct_rows
 from advisor.model import CopyKind, Device, Run
 
 KERNEL, COPY, GRAPH = 0, 1, 2
@@ -67,19 +68,19 @@ def _gpu_work(run: Run) -> GpuWork:
     source = np.repeat(np.array([KERNEL, COPY, GRAPH], np.int8), [len(table) for table in tables])
     row = np.concatenate([np.arange(len(table)) for table in tables])
     rank, process, device = joined("rank"), joined("process"), joined("device")
-    distinct, index = np.unique(np.stack([rank, process, device]), axis=1, return_inverse=True)
+    distinct, index = distinct_rows(rank, process, device)
     order = np.argsort(start, kind="stable")
     return GpuWork(
         start=start[order],
         end=end[order],
         source=source[order],
         row=row[order],
-        gpu=index.reshape(-1)[order].astype(np.int32),
+        gpu=index[order],
         stream=joined("stream")[order],
         correlation=joined("correlation")[order],
         rank=rank[order].astype(np.int32),
         process=process[order],
-        gpus=[Gpu(int(r), int(p), int(d)) for r, p, d in distinct.T],
+        gpus=[Gpu(*row) for row in distinct],
     )
 
 

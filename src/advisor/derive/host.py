@@ -23,10 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from advisor.derive.calls import CallKind, call_kinds, is_kind, links
-from advisor.derive.gpus import gpu_work
+from advisor.derive.calls import SYNCS, CallKind, call_kinds, is_kind, links
+from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.intervals import covered, union
-from advisor.derive.nesting import thread_keys
+from advisor.derive.nesting import distinct_rows, thread_keys
 from advisor.model import MemoryKind, Run, Table
 
 WEAK, STRENGTH, STRONG = 1.6, 2.5, 4.0
@@ -42,7 +42,8 @@ class HostSide:
 
     call: row of `runtime_calls`; kind: CallKind; before: length of the segment that ends where the call begins;
     events, frames: operators and Python frames recorded in that segment; wait: part of the call in which it waited for
-    the GPU; own: the rest. launches_block: launches return only after their kernel.
+    the GPU; own: the rest. launches_block: launches return only after their kernel. Where two threads call at once, the time
+    they share counts for the call that began first.
     """
 
     rank: int
@@ -75,6 +76,10 @@ def host_sides(run: Run) -> dict[tuple[int, int], HostSide]:
 
 def driving_threads(run: Run) -> npt.NDArray[np.int64]:
     """Thread keys (see `nesting.thread_keys`) of the threads that launch kernels."""
+    return run.derived(_driving_threads)
+
+
+def _driving_threads(run: Run) -> npt.NDArray[np.int64]:
     calls = run.table("runtime_calls")
     launching = is_kind(run, CallKind.LAUNCH, CallKind.GRAPH_LAUNCH) & (links(run).count > 0)
     if not launching.any():
@@ -84,59 +89,60 @@ def driving_threads(run: Run) -> npt.NDArray[np.int64]:
 
 def _host_sides(run: Run) -> dict[tuple[int, int], HostSide]:
     calls, threads = run.table("runtime_calls"), driving_threads(run)
-    relevant = np.isin(thread_keys(calls), threads) & (call_kinds(run) != CallKind.TRIVIAL)
-    ops, frames = run.table("host_ops"), run.table("python_frames")
-    op_rows, frame_rows = np.isin(thread_keys(ops), threads), np.isin(thread_keys(frames), threads)
-    waits = _waits(run)
+    keys = thread_keys(calls)
+    relevant = np.flatnonzero(np.isin(keys, threads) & (call_kinds(run) != CallKind.TRIVIAL))
+    members, index = distinct_rows(calls["rank"][relevant], calls["process"][relevant])
+    ops, frames_of = _edges(run.table("host_ops"), threads), _edges(run.table("python_frames"), threads)
+    wait, blocking = _waits(run)
     result: dict[tuple[int, int], HostSide] = {}
-    pairs = {(int(r), int(p)) for r, p in zip(calls["rank"][relevant], calls["process"][relevant], strict=True)}
-    for rank, process in sorted(pairs):
-        rows = np.flatnonzero(relevant & (calls["rank"] == rank) & (calls["process"] == process))
-        result[rank, process] = _one(
-            run,
-            rank,
-            process,
-            rows,
-            _edges(ops, op_rows & (ops["rank"] == rank) & (ops["process"] == process)),
-            _edges(frames, frame_rows & (frames["rank"] == rank) & (frames["process"] == process)),
-            waits,
-        )
+    for number, (rank, process) in enumerate(members):
+        rows = relevant[index == number]
+        rows = rows[_outermost(keys[rows], calls["start"][rows], calls["end"][rows])]
+        start, end, kind = calls["start"][rows], calls["end"][rows], call_kinds(run)[rows]
+        reach = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
+        before = np.maximum(start - reach, 0)
+        # Where threads call at once, each moment counts for the call that began first.
+        seen = np.maximum(end - np.maximum(start, reach), 0)
+        waited = np.minimum(wait[rows], seen)
+        events, frames = _between(ops, (rank, process), reach, start), _between(frames_of, (rank, process), reach, start)
+        deflated_before, deflated_own = without_profiler(kind, before, events, frames, seen - waited, STRENGTH)
+        result[rank, process] = HostSide(
+            rank, process, rows, kind, start, end, before, events, frames, waited, seen - waited,
+            deflated_before, deflated_own, (rank, process) in blocking,
+        )  # fmt: skip
     return result
 
 
-def _edges(table: Table, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Begins and ends of rows, sorted."""
-    return np.sort(np.concatenate([table["start"][rows], table["end"][rows]]))
+def _outermost(threads: npt.NDArray[np.int64], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Of calls in order of start: those that begin inside no other call of their thread (the driver's below the runtime's)."""
+    outer = np.ones(len(threads), bool)
+    for thread in np.unique(threads):
+        mine = np.flatnonzero(threads == thread)
+        outer[mine[1:]] = start[mine[1:]] >= np.maximum.accumulate(end[mine])[:-1]
+    return outer
 
 
-def _one(
-    run: Run,
-    rank: int,
-    process: int,
-    rows: npt.NDArray[np.int64],
-    op_edges: npt.NDArray[np.int64],
-    frame_edges: npt.NDArray[np.int64],
-    waits: tuple[npt.NDArray[np.int64], dict[tuple[int, int], bool]],
-) -> HostSide:
-    calls, kinds = run.table("runtime_calls"), call_kinds(run)
-    # A call inside another one (the driver's below the runtime's) is part of it.
-    start, end = calls["start"][rows], calls["end"][rows]
-    reach = np.maximum.accumulate(end)
-    outer = np.concatenate(([True], end[1:] > reach[:-1]))
-    rows, start, end = rows[outer], start[outer], end[outer]
-    kind = kinds[rows]
-    last_end = np.concatenate(([start[0]], np.maximum.accumulate(end)[:-1]))
-    before = np.maximum(start - last_end, 0)
-    events = (np.searchsorted(op_edges, start) - np.searchsorted(op_edges, last_end)) / 2
-    frames = (np.searchsorted(frame_edges, start) - np.searchsorted(frame_edges, last_end)) / 2
-    events, frames = np.maximum(events, 0), np.maximum(frames, 0)
-    wait = np.minimum(waits[0][rows], end - start)
-    own = end - start - wait
-    deflated_before, deflated_own = without_profiler(kind, before, events, frames, own, STRENGTH)
-    return HostSide(
-        rank, process, rows, kind, start, end, before, events, frames, wait, own, deflated_before, deflated_own,
-        waits[1].get((rank, process), False),
-    )  # fmt: skip
+_Edges = dict[tuple[int, ...], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+
+
+def _edges(table: Table, threads: npt.NDArray[np.int64]) -> _Edges:
+    """For each (rank, process): begins and ends, each in order, of the rows on the driving threads."""
+    rows = np.flatnonzero(np.isin(thread_keys(table), threads)) if len(table) else np.empty(0, np.int64)
+    members, index = distinct_rows(table["rank"][rows], table["process"][rows])
+    own = [rows[index == number] for number in range(len(members))]
+    return {
+        member: (np.sort(table["start"][mine]), np.sort(table["end"][mine])) for member, mine in zip(members, own, strict=True)
+    }
+
+
+def _between(
+    edges: _Edges, member: tuple[int, ...], low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """For each [low, high): half the begins and ends in it, which is the number of rows where all lie inside."""
+    count = np.zeros(len(low), np.int64)
+    for side in edges.get(member, ()):
+        count += np.searchsorted(side, high) - np.searchsorted(side, low)
+    return np.maximum(count / 2, 0)
 
 
 def without_profiler(
@@ -159,43 +165,43 @@ def without_profiler(
     return segments.astype(np.int64), calls.astype(np.int64)
 
 
-def _waits(run: Run) -> tuple[npt.NDArray[np.int64], dict[tuple[int, int], bool]]:
-    """For each row of `runtime_calls`: how long it waited for the GPU; and which processes have launches that block."""
-    calls, kinds, link, work = run.table("runtime_calls"), call_kinds(run), links(run), gpu_work(run)
+def _waits(run: Run) -> tuple[npt.NDArray[np.int64], set[tuple[int, int]]]:
+    """For each row of `runtime_calls`: how long it waited for the GPU; and the processes whose launches block."""
+    calls, link, work = run.table("runtime_calls"), links(run), gpu_work(run)
     start, end = calls["start"], calls["end"]
-    length = end - start
     wait = np.zeros(len(calls), np.int64)
-    blocking: dict[tuple[int, int], bool] = {}
-    launch = np.isin(kinds, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
-    sync = np.isin(kinds, (CallKind.SYNC_DEVICE, CallKind.SYNC_STREAM, CallKind.SYNC_EVENT, CallKind.FREE))
-    pageable = _pageable_calls(run)
-    for rank, process in {(int(r), int(p)) for r, p in zip(calls["rank"], calls["process"], strict=True)}:
-        mine = (calls["rank"] == rank) & (calls["process"] == process)
+    blocking: set[tuple[int, int]] = set()
+    launches = np.flatnonzero(is_kind(run, CallKind.LAUNCH, CallKind.GRAPH_LAUNCH) & (link.last_work >= 0))
+    # Kinds whose waiting shows as the GPU being busy meanwhile.
+    syncs = np.flatnonzero(is_kind(run, *SYNCS) | _waiting_releases(run) | _pageable_calls(run))
+    members, index = distinct_rows(calls["rank"], calls["process"])
+    for number, (rank, process) in enumerate(members):
         here = (work.rank == rank) & (work.process == process)
         busy = union(work.start[here], work.end[here])
-        # Kinds whose waiting shows as the GPU being busy meanwhile.
-        waiting = mine & (sync | pageable)
-        own_launches = np.flatnonzero(mine & launch & (link.last_work >= 0))
-        if len(own_launches):
-            ended = work.end[link.last_work[own_launches]]
-            blocks = float(np.mean(end[own_launches] >= ended)) >= _BLOCKING_SHARE
-            blocking[rank, process] = blocks
-            typical = float(np.median(length[own_launches]))
-            if blocks:
-                waiting[own_launches] = True
+        waiting, own = syncs[index[syncs] == number], launches[index[launches] == number]
+        if len(own):
+            length = end[own] - start[own]
+            if float(np.mean(end[own] >= work.end[link.last_work[own]])) >= _BLOCKING_SHARE:
+                blocking.add((rank, process))
+                waiting = np.append(waiting, own)
             else:
-                full = own_launches[length[own_launches] > max(_QUEUE_FULL_NS, 8 * typical)]
-                waiting[full] = True
-        rows = np.flatnonzero(waiting)
-        wait[rows] = covered(busy, start[rows], end[rows])
+                waiting = np.append(waiting, own[length > max(_QUEUE_FULL_NS, 8 * float(np.median(length)))])
+        wait[waiting] = covered(busy, start[waiting], end[waiting])
     return wait, blocking
+
+
+def _waiting_releases(run: Run) -> npt.NDArray[np.bool_]:
+    """Rows of `runtime_calls` that release memory at once: the driver waits for the GPU first. Stream-ordered ones do not."""
+    names = run.table("runtime_calls")["name"]
+    ordered = [code for code in np.unique(names) if run.strings[int(code)].endswith("Async")]
+    return is_kind(run, CallKind.FREE) & ~np.isin(names, ordered)
 
 
 def _pageable_calls(run: Run) -> npt.NDArray[np.bool_]:
     """Rows of `runtime_calls` that copy from or to pageable memory: such a call returns only when the copy is staged or done."""
     copies, work, link = run.table("copies"), gpu_work(run), links(run)
     result = np.zeros(len(run.table("runtime_calls")), bool)
-    is_copy = np.flatnonzero((work.source == 1) & (link.call >= 0))
+    is_copy = np.flatnonzero((work.source == COPY) & (link.call >= 0))
     rows = work.row[is_copy]
     touches = (copies["source"][rows] == int(MemoryKind.PAGEABLE)) | (copies["target"][rows] == int(MemoryKind.PAGEABLE))
     result[link.call[is_copy[touches]]] = True

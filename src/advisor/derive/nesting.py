@@ -24,9 +24,30 @@ def mixed_key(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     key = np.zeros(len(columns[0]), np.uint64)
     with np.errstate(over="ignore"):
         for column in columns:
-            key = (key ^ np.asarray(column, np.int64).astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+            filled = column if column.strides != (0,) else column[:1]
+            key ^= np.asarray(filled, np.int64).view(np.uint64)
+            key *= np.uint64(0x9E3779B97F4A7C15)
             key ^= key >> np.uint64(29)
-    return key.astype(np.int64)
+    return key.view(np.int64)
+
+
+def distinct_rows(*columns: npt.NDArray[Any]) -> tuple[list[tuple[int, ...]], npt.NDArray[np.int32]]:
+    """The distinct rows of integer columns in ascending order, and for each row the index of its own among them."""
+    n = len(columns[0])
+    if not n:
+        return [], np.empty(0, np.int32)
+    if all(column.strides == (0,) or bool((column == column[0]).all()) for column in columns):
+        return [tuple(int(column[0]) for column in columns)], np.zeros(n, np.int32)
+    key = mixed_key(*columns)
+    distinct = np.unique(key)
+    index = np.searchsorted(distinct, key).astype(np.int32)
+    sample = np.empty(len(distinct), np.int64)
+    sample[index] = np.arange(n)
+    rows = [tuple(int(column[i]) for column in columns) for i in sample]
+    order = sorted(range(len(rows)), key=rows.__getitem__)
+    place = np.empty(len(rows), np.int32)
+    place[order] = np.arange(len(rows))
+    return [rows[i] for i in order], place[index]
 
 
 class Nesting:
