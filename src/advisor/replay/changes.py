@@ -33,7 +33,7 @@ class Edit:
     """One change. Give the masks that are meant; the rest of the graph stays.
 
     calls: mask over `runtime_calls`; with `host`: what is left of their own work and of the segments before them; with
-        `waits` False: they no longer wait for the GPU.
+        `own`: of their own work alone; with `waits` False: they no longer wait for the GPU.
     intervals: host time that vanishes, from whatever segments and calls lie inside, for the rank and process `of`.
     work: mask over `gpu_work`; with `gpu`: what is left of the operations' time; with `vanish`: they are gone, together with
         the calls that launched nothing else and the segments before those; with `aside`: they run beside their stream.
@@ -41,6 +41,7 @@ class Edit:
 
     calls: Mask | None = None
     host: Factor | None = None
+    own: Factor | None = None
     waits: bool = True
     intervals: IntervalSet | None = None
     of: tuple[int, int] | None = None
@@ -52,7 +53,7 @@ class Edit:
     @property
     def ranged(self) -> bool:
         """Whether the worst case of the edit is another than its best."""
-        return any(factor is not None and factor.least != factor.most for factor in (self.host, self.gpu))
+        return any(factor is not None and factor.least != factor.most for factor in (self.host, self.own, self.gpu))
 
 
 def amounts(graph: Graph, strength: float | None, edits: Sequence[Edit] = (), level: int = EXPECTED) -> Amounts:
@@ -74,6 +75,8 @@ def _apply(graph: Graph, a: Amounts, edit: Edit, level: int) -> Amounts:
         if edit.host is not None:
             left = edit.host[level]
             a = replace(a, before=_scaled(a.before, chosen, left), own=_scaled(a.own, chosen, left))
+        if edit.own is not None:
+            a = replace(a, own=_scaled(a.own, chosen, edit.own[level]))
         if not edit.waits:
             a = replace(a, wait_kind=np.where(chosen, NO_WAIT, a.wait_kind).astype(np.int8))
     if edit.work is not None:

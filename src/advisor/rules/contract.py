@@ -53,6 +53,7 @@ class Draft:
     step, for recordings that cannot be replayed), or `change` alone, or `saving` when the size of the saving is known
     otherwise, or none of them when the finding warns or informs.
 
+    at_best_ns: what may be saved in a step beyond what a replay shows (wake-ups of waiting threads): goes into high alone.
     facts: numbers that the title rests on; also the values for the placeholders of the fixes' snippets.
     fixes: ids of the rule's fixes that are valid here, best first; None: all of them.
     subject: words without times that tell this finding from another of the same rule (operator names, places).
@@ -63,6 +64,7 @@ class Draft:
     title: str
     confidence: Confidence = "medium"
     edits: list[Edit] = field(default_factory=list)
+    at_best_ns: int = 0
     change: Change | None = None
     saving: Saving | None = None
     facts: dict[str, Any] = field(default_factory=dict)

@@ -112,7 +112,7 @@ def saving_of(rule: Rule, draft: Draft, pace: Pace) -> Saving | None:
     if draft.saving is not None:
         return clipped(draft.saving, step.step_ns) if draft.saving.basis != "none" else None
     if draft.edits and pace.replay is not None:
-        return replayed_saving(draft.edits, pace.replay, step.step_ns)
+        return replayed_saving(draft.edits, pace.replay, step.step_ns, draft.at_best_ns)
     return bound_saving(draft.change, step) if draft.change is not None else None
 
 

@@ -21,11 +21,11 @@ class Claim:
     edits: tuple[Edit, ...] = ()
 
 
-def replayed_saving(edits: Sequence[Edit], replayed: Replay, step_ns: int) -> Saving:
-    """What a step saves when the recorded steps run again with the edits."""
+def replayed_saving(edits: Sequence[Edit], replayed: Replay, step_ns: int, at_best_ns: int = 0) -> Saving:
+    """What a step saves when the recorded steps run again with the edits; at best `at_best_ns` more."""
     gain = replayed.gain(edits)
     low, expected, high = (round(share * step_ns) for share in (gain.low, gain.expected, gain.high))
-    return Saving(low, expected, high, "replay")
+    return Saving(low, expected, min(high + at_best_ns, step_ns), "replay")
 
 
 def bound_saving(change: Change, step: TwoSided) -> Saving:

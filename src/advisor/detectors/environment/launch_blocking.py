@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.derive.bounds import two_sided
-from advisor.derive.calls import CallKind, links
+from advisor.derive.calls import CallKind, is_kind, links
 from advisor.derive.gpus import gpu_work
 from advisor.derive.host import host_sides
 from advisor.derive.steps import steps
 from advisor.model import Evidence, Run
+from advisor.replay.changes import Edit
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 VARIABLE = "CUDA_LAUNCH_BLOCKING"
@@ -60,6 +61,7 @@ def detect(ctx: Context) -> Draft | None:
         draft.title = f"{worst.share:.0%} of the launches wait for their own kernel: launch blocking is on"
         # Waking up after the kernel is host work that vanishes; what an ordinary launch costs beyond the fastest is open.
         limit = worst.call_ns - int(worst.per_step * ctx.threshold("fastest_launch"))
+        draft.edits = [Edit(calls=is_kind(ctx.run, CallKind.LAUNCH), waits=False)]
         draft.change = Change(host_ns=worst.return_ns, wait_ns=worst.wait_ns, limit_ns=limit)
         draft.facts |= {"blocked_share": round(worst.share, 4), "wait_per_step_ns": worst.wait_ns + worst.return_ns}
         draft.scope["ranks"] = sorted(one.rank for one in blocked if one.rank >= 0)

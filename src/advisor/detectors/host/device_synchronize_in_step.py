@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.derive.calls import CallKind
 from advisor.derive.steady import steady
 from advisor.derive.waits import waits
-from advisor.detectors.host.waiting import caveats, change, evidence, last_of_step, operators, places
+from advisor.detectors.host.waiting import at_best, caveats, change, edits, evidence, last_of_step, operators, places
 from advisor.detectors.words import count_text, time_text
 from advisor.rules.contract import Context, Draft, NotApplicable
 
@@ -26,6 +26,8 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"{count_text(each, 'device synchronisation')} {judged.per}; the GPU then idles for {time_text(idle)}",
         confidence="low" if judged.unmarked else "high",
+        edits=edits(ctx.run, judged, found),
+        at_best_ns=at_best(judged, found, ctx.threshold("wake_up_ns")),
         change=gone,
         subject=names[:4] or ["cudaDeviceSynchronize"],
         facts={

@@ -9,7 +9,7 @@ from advisor.derive.attribution import matching_codes
 from advisor.derive.calls import CallKind
 from advisor.derive.steady import steady
 from advisor.derive.waits import Waits, waits
-from advisor.detectors.host.waiting import caveats, change, evidence, last_of_step, operators, places
+from advisor.detectors.host.waiting import at_best, caveats, change, edits, evidence, last_of_step, operators, places
 from advisor.detectors.words import count_text, time_text
 from advisor.model import Run
 from advisor.rules.contract import Context, Draft, NotApplicable
@@ -36,6 +36,8 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"The host waits for the GPU {_times(each)} {judged.per}{by}; the GPU then idles for {time_text(idle)}",
         confidence="low" if judged.unmarked else "high",
+        edits=edits(ctx.run, judged, found),
+        at_best_ns=at_best(judged, found, ctx.threshold("wake_up_ns")),
         change=gone,
         subject=sorted(names)[:4] or ["cudaStreamSynchronize"],
         facts={

@@ -14,6 +14,7 @@ from advisor.derive.intervals import covered, union
 from advisor.derive.steady import Steady, steady
 from advisor.detectors.words import time_text
 from advisor.model import Evidence, Run
+from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 _COMPILED = r"^Torch-Compiled Region|CompiledFxGraph|^CompiledFunction"
@@ -26,7 +27,8 @@ class Parts:
     """Host work of an ordinary step without waits and without what the profiler added, by what it is for, ns.
 
     capture: operators and launches that a CUDA graph or compiled code would take over; the rest stays.
-    launches: launch calls per step; launch_rows: their positions in `Steady.side`.
+    launches: launch calls per step; launch_rows: their positions in `Steady.side`; captured: the calls, a mask over
+    `runtime_calls`, which with the segments before them make up `capture`.
     """
 
     capture: int
@@ -37,6 +39,7 @@ class Parts:
     other: int
     launches: float
     launch_rows: npt.NDArray[np.int64]
+    captured: npt.NDArray[np.bool_]
 
     @property
     def issuing(self) -> int:
@@ -58,8 +61,9 @@ def detect(ctx: Context) -> Draft | None:
     frames = len(ctx.run.table("python_frames")) / max(judged.count, 1)
     if compiled and frames > ctx.threshold("frames_per_step"):
         raise NotApplicable("Python stacks slow compiled code by an amount that the recording does not tell", _STACKS)
+    left, most_left = ctx.threshold("left_share"), ctx.threshold("most_left_share")
     gone = Change(
-        host_ns=int(parts.capture * (1 - ctx.threshold("left_share"))),
+        host_ns=int(parts.capture * (1 - left)),
         limit_ns=int(parts.capture * (1 - ctx.threshold("least_left_share"))),
     )
     each = int(parts.issuing / parts.launches) if parts.launches else 0
@@ -67,6 +71,7 @@ def detect(ctx: Context) -> Draft | None:
         title=f"The GPU is idle {idle:.0%} of the time because launches come too slowly: {parts.launches:.0f} {judged.per}, "
         f"median kernel {time_text(kernel_ns)}",
         confidence="low" if judged.unmarked else "medium",
+        edits=[Edit(calls=parts.captured, host=Factor(most_left, left, ctx.threshold("least_left_share")))],
         change=gone,
         subject=["launches"],
         facts={
@@ -122,7 +127,14 @@ def _parts(run: Run, judged: Steady, pause_ns: float) -> Parts:
         other=judged.each(gap_only, stays & ~loading & ~graphs),
         launches=int(launch.sum()) / max(judged.count, 1),
         launch_rows=np.flatnonzero(launch),
+        captured=_rows(run, side.call[left & ~pause]),
     )
+
+
+def _rows(run: Run, calls: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(len(run.table("runtime_calls")), bool)
+    mask[calls] = True
+    return mask
 
 
 def _median_kernel(run: Run, judged: Steady) -> int:

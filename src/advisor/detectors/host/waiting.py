@@ -12,6 +12,7 @@ from advisor.derive.steady import Steady
 from advisor.derive.waits import Waits
 from advisor.detectors.words import time_text
 from advisor.model import Evidence, Location, Run
+from advisor.replay.changes import GONE, Edit
 from advisor.rules.contract import Change
 
 
@@ -30,6 +31,21 @@ def change(steady: Steady, found: Waits, wake_up_ns: float) -> Change:
     host = int(found.cost_ns.sum()) // n
     most = min(wait + int(wake_up_ns * len(found) / n), max(min(step.host_ns, step.gpu_ns), wait))
     return Change(host_ns=host, wait_ns=wait, limit_ns=host + most)
+
+
+def edits(run: Run, steady: Steady, found: Waits) -> list[Edit]:
+    """The waits, and the copies to the host that they follow, are gone."""
+    side = steady.side
+    before = np.maximum(found.side - 1, 0)
+    read = before[(side.kind[before] == CallKind.COPY) & (found.side > 0)]
+    mask = np.zeros(len(run.table("runtime_calls")), bool)
+    mask[side.call[np.concatenate([found.side, read])]] = True
+    return [Edit(calls=mask, own=GONE, waits=False)]
+
+
+def at_best(steady: Steady, found: Waits, wake_up_ns: float) -> int:
+    """A waiting thread sleeps, and waking it up takes the time that goes with the wait; no replay shows it."""
+    return int(wake_up_ns * len(found) / max(steady.count, 1))
 
 
 def evidence(run: Run, steady: Steady, found: Waits) -> Evidence:

@@ -13,6 +13,7 @@ from advisor.derive.steady import Steady, steady
 from advisor.detectors.input.loading import Loading, change, evidence, gain, loading, workers_needed
 from advisor.detectors.words import time_text
 from advisor.model import CopyKind, Run
+from advisor.replay.changes import Edit
 from advisor.rules.contract import Context, Draft, NotApplicable
 
 
@@ -38,6 +39,7 @@ def _by_ranges(ctx: Context, judged: Steady, found: Loading) -> Draft | None:
     return Draft(
         title=f"Each step waits {time_text(found.wait_ns)} for its batch, {share:.0%} of the step",
         confidence="high",
+        edits=found.edits(judged),
         change=gone,
         subject=[name],
         facts={
@@ -72,6 +74,7 @@ def _between_steps(ctx: Context, judged: Steady) -> Draft | None:
     return Draft(
         title=f"The host spends {time_text(typical)} between steps outside CUDA calls{then}: most often this is data loading",
         confidence="low",
+        edits=[Edit(intervals=gaps, of=(judged.step.rank, judged.step.process))],
         change=gone,
         subject=["between steps"],
         facts={"gap_ns": typical, "loader_ns": wait, "gpu_idle_ns": typical, "copy_follows": copied},

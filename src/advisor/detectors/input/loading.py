@@ -14,6 +14,7 @@ from advisor.derive.intervals import IntervalSet, covered, union
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import Steady
 from advisor.model import Evidence, Run
+from advisor.replay.changes import Edit
 from advisor.rules.contract import Change
 
 SINGLE = "_SingleProcessDataLoaderIter"
@@ -31,6 +32,10 @@ class Loading:
     recorded_ns: int
     idle_ns: int
     single: bool
+
+    def edits(self, steady: Steady) -> list[Edit]:
+        """The loader's time leaves the thread that drives the GPU."""
+        return [Edit(intervals=self.when, of=(steady.step.rank, steady.step.process))]
 
     def gone(self, steady: Steady, handover_ns: float) -> Change:
         return change(steady, self.wait_ns, self.idle_ns, handover_ns)

@@ -32,6 +32,7 @@ def detect(ctx: Context) -> Draft | None:
     draft = Draft(
         title=f"The training process loads its own data: {time_text(found.wait_ns)} of each step, {share:.0%}",
         confidence="high",
+        edits=found.edits(judged),
         change=gone,
         subject=["_SingleProcessDataLoaderIter"],
         facts={

@@ -13,6 +13,7 @@ from advisor.derive.nesting import thread_keys
 from advisor.derive.steps import steps
 from advisor.detectors.words import count_text, time_text
 from advisor.model import Evidence, Run
+from advisor.replay.changes import GONE, Edit
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 
@@ -24,10 +25,13 @@ def detect(ctx: Context) -> Draft | None:
     if found is None or found.own_ns + found.wait_ns < ctx.threshold("min_share") * pace.step_ns:
         return None
     both = found.own_ns + found.wait_ns
+    gone = np.zeros(len(run.table("runtime_calls")), bool)
+    gone[found.calls] = True
     calls = run.table("runtime_calls")
     return Draft(
         title=f"{count_text(found.mallocs, 'allocation')} and {count_text(found.frees, 'release')} of device memory "
         f"in every step take {time_text(both)}",
+        edits=[Edit(calls=gone, own=GONE, waits=False)],
         change=Change(host_ns=found.own_ns, wait_ns=found.wait_ns, limit_ns=both),
         facts={
             "mallocs_per_step": round(found.mallocs, 1),

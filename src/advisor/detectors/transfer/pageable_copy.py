@@ -9,13 +9,14 @@ import numpy.typing as npt
 
 from advisor.derive.attribution import locations
 from advisor.derive.calls import CallKind, links
-from advisor.derive.gpus import COPY, gpu_work
+from advisor.derive.gpus import COPY, gpu_work, work_by_row
 from advisor.derive.intervals import subtract, union
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import Steady, steady
 from advisor.detectors.words import size_text, time_text
 from advisor.model import CopyKind, Device, Evidence, Location, MemoryKind, Run
 from advisor.model.device_table import spec_of
+from advisor.replay.changes import GONE, Edit
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 _DIRECTIONS = {
@@ -60,6 +61,7 @@ def _judge(ctx: Context, judged: Steady, kind: CopyKind) -> Draft | None:
         title=f"{size_text(found.bytes)} {judged.per} copied {words} at {rate:.1f} GB/s, "
         f"{time_text(found.exposed_ns)} of it while no kernel runs",
         confidence="low" if judged.unmarked else "high",
+        edits=_edits(ctx.run, judged, found, least, kind),
         change=_change(judged, found, least, kind),
         fixes=fixes,
         subject=[kind.name],
@@ -114,9 +116,7 @@ def _change(judged: Steady, found: Copies, least_ns: int, kind: CopyKind) -> Cha
     step, side, n = judged.step, judged.side, max(judged.count, 1)
     ahead = kind == CopyKind.HOST_TO_DEVICE and not judged.unmarked
     gone = found.exposed_ns if ahead else max(found.exposed_ns - least_ns, 0)
-    after = np.minimum(found.side + 1, len(side) - 1)
-    syncs = np.unique(after[(side.kind[after] == CallKind.SYNC_STREAM) & (judged.at[after] >= 0)])
-    calls = np.concatenate([found.side, syncs])
+    calls = _with_syncs(judged, found)
     host = int(side.deflated_own[calls].sum()) // n
     if judged.unmarked:
         wait = 0
@@ -125,6 +125,26 @@ def _change(judged: Steady, found: Copies, least_ns: int, kind: CopyKind) -> Cha
     # While the host waited for the copy it issued nothing: the queue behind it starts from empty.
     most = gone + wait + host
     return Change(host_ns=host, gpu_ns=gone, wait_ns=min(wait, most), limit_ns=min(most, max(step.step_ns - least_ns, 0)))
+
+
+def _edits(run: Run, judged: Steady, found: Copies, least_ns: int, kind: CopyKind) -> list[Edit]:
+    """Input fetched ahead runs beside the compute stream and nobody waits for it. Where the link itself would then set the
+    pace, or the copy must stay in its place, the bound says more than a replay."""
+    link_bound = least_ns > max(judged.step.gpu_ns - found.exposed_ns, judged.step.host_ns)
+    if kind != CopyKind.HOST_TO_DEVICE or judged.unmarked or link_bound:
+        return []
+    copies = np.zeros(len(gpu_work(run)), bool)
+    copies[work_by_row(gpu_work(run), COPY, len(run.table("copies")))[found.rows]] = True
+    calls = np.zeros(len(run.table("runtime_calls")), bool)
+    calls[judged.side.call[_with_syncs(judged, found)]] = True
+    return [Edit(work=copies, aside=True), Edit(calls=calls, own=GONE, waits=False)]
+
+
+def _with_syncs(judged: Steady, found: Copies) -> npt.NDArray[np.int64]:
+    """Positions of the copies' calls and of the stream synchronisations that follow them at once."""
+    side = judged.side
+    after = np.minimum(found.side + 1, len(side) - 1)
+    return np.concatenate([found.side, np.unique(after[(side.kind[after] == CallKind.SYNC_STREAM) & (judged.at[after] >= 0)])])
 
 
 def _pinned_rate(run: Run, device: Device | None, share: float) -> float | None:
