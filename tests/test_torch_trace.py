@@ -147,6 +147,21 @@ def test_the_oldest_spelling(tmp_path: Path) -> None:
     assert trace.capture.stacks
 
 
+def test_the_profiler_before_kineto(tmp_path: Path) -> None:
+    row = '{"name": "%s", "ph": "X", "ts": %s, "dur": 5.0, "tid": %d, "pid": "%s functions", "args": {}}'
+    arrow = '{"name": "mm", ph": "s", "ts": 2.0, "tid": 1, "pid": "CPU functions", "id": 1, "cat": "cpu_to_cuda", "args": {}}'
+    text = (
+        "[" + ", ".join([row % ("mm", 1.5, 3, "CPU"), arrow, row % ("sgemm", 20.25, 1, "CUDA"), row % ("add", 7, 3, "CPU")]) + "]"
+    )
+    trace = read(tmp_path, text.encode())
+    assert rows(trace, "host_ops", "name", "start", "end", "thread", "process") == [
+        ("mm", 0, 5000, 3, -1),
+        ("add", 5500, 10500, 3, -1),
+    ]
+    assert rows(trace, "kernels", "name", "start", "device", "stream") == [("sgemm", 18750, 1, -1)]
+    assert [(n.code, n.message) for n in trace.notices] == [("events-dropped", "1 event left out: 1 malformed")]
+
+
 def test_steps_once_although_the_gpu_mirrors_them(tmp_path: Path) -> None:
     k = training(2)
     assert [name for (name,) in rows(read(tmp_path, k), "ranges", "name")] == ["ProfilerStep#0", "ProfilerStep#1"]

@@ -99,11 +99,12 @@ class Builder:
             groups[event.cat].append(event)
         others = Counter[str]()
         for category in [c for c in groups if c not in CATEGORIES]:
-            known = table_of(category)
-            if known is None:
-                others[category or "without category"] += len(groups[category])
-            else:
-                batches[known] += groups[category]
+            for event in groups[category]:
+                known = table_of(category) if category else _table_before_kineto(event)
+                if known is None:
+                    others[category or "without category"] += 1
+                else:
+                    batches[known].append(event)
         ready = []
         for table, rows in batches.items():
             if table and rows and (wanted := _wanted(table, rows)):
@@ -134,7 +135,7 @@ class Builder:
         into = self.table(table)
         into.times("start", start)
         into.times("end", end)
-        into.put("device", [e.pid if a.device == -1 else a.device for e, a in zip(rows, args, strict=True)])
+        into.put("device", [e.pid if a.device in (-1, None) else a.device for e, a in zip(rows, args, strict=True)])
         into.put("context", [a.context for a in args])
         streams = [a.stream for a in args]
         if -1 in streams and table != "sync_events":
@@ -306,6 +307,17 @@ class Builder:
 def table_of(category: str | None) -> str | None:
     """The table that a category in any case feeds; empty for none, None for a category that we do not know."""
     return CATEGORIES.get(category or "", CATEGORIES.get((category or "").lower()))
+
+
+def _table_before_kineto(event: Any) -> str | None:
+    """The table of a row without a category. torch's first profiler wrote such rows, of two processes: host and GPU."""
+    if event.pid == "CUDA functions":
+        event.pid, event.tid = event.tid, None  # the row's thread is the device
+        return "kernels"
+    if event.pid == "CPU functions":
+        event.pid = None
+        return "host_ops"
+    return None
 
 
 def _wanted(table: str, rows: list[Any]) -> list[Any]:
