@@ -22,7 +22,7 @@ def test_gradients_reduced_after_the_backward_pass() -> None:
     assert found.part() <= found.part("high") <= 1.5 / step + 0.01
     finding = found.finding
     assert finding.title.startswith("4 collectives a step on the stream of the compute kernels: 2.0 ms of every step")
-    assert finding.confidence == "medium" and finding.saving.basis == "bound"
+    assert finding.confidence == "medium" and finding.saving.basis == "replay"
     assert [fix.id for fix in finding.fixes] == ["ddp", "async-op", "megatron-overlap"]
     row = dict(zip(finding.evidence[0].columns, finding.evidence[0].rows[0], strict=True))
     assert row["collective"] == "all-reduce" and row["message_bytes"] == 4 << 24 and row["compute_stream"] is True
@@ -49,11 +49,9 @@ def test_more_communication_than_the_backward_pass_can_hide() -> None:
 
 
 def test_a_slow_host_gains_nothing() -> None:
-    """Found, since the order is wrong by construction, but nothing is promised."""
+    """The order is wrong by construction, but hidden communication would change nothing."""
     found = judge(data_parallel(serial=True, host_us=2500).to_run(), RULE)
-    assert found.part() == pytest.approx(0, abs=0.005)
-    assert found.part("high") > 0.02
-    assert any("host sets the pace" in text for text in found.finding.caveats)
+    assert found.outcome == "clean" and "worth at most" in found.reason
 
 
 def test_waiting_for_a_late_rank_is_not_communication() -> None:

@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from advisor.derive.attribution import calls_in_ranges
 from advisor.derive.sequence import sequence
+from advisor.derive.steps import steps
 from advisor.model import Run
 
 # torch.profiler marks optimizers itself; people name the phase so in NVTX.
-OPTIMIZER_RANGE = r"^Optimizer\.step#|^\W*(optim(izer)?|opt)([ _.\-]?step)?\W*$"
+OPTIMIZER_RANGE = r"^Optimizer\.step#|^\W*(?i:(optim(izer)?|opt)([ _.\-]?step)?)\W*$"
 # Kernels that only the written-out Adam family launches; without a marked phase they show where it is.
 _ADAM = re.compile(r"addcmul|addcdiv|lerp", re.I)
 _NAME = re.compile(r"^Optimizer\.step#(\w+)")
@@ -40,7 +41,8 @@ def _by_kernels(run: Run) -> npt.NDArray[np.bool_] | None:
     # Within an optimizer the marks follow each other closely; between steps lie the forward and backward pass.
     apart = np.diff(calls)
     typical = float(np.median(apart)) if len(apart) else 1.0
-    blocks = np.split(calls, np.flatnonzero(apart > max(20 * typical, 50)) + 1)
+    step = np.searchsorted(np.sort(steps(run).start), run.table("runtime_calls")["start"][calls], side="right")
+    blocks = np.split(calls, np.flatnonzero((apart > max(20 * typical, 50)) | (np.diff(step) > 0)) + 1)
     mask = np.zeros(len(run.table("runtime_calls")), bool)
     for block in blocks:
         mask[block[0] : block[-1] + 1] = True

@@ -13,10 +13,11 @@ from advisor.derive.collectives import KINDS
 from advisor.derive.gpus import KERNEL, gpu_work, work_by_row
 from advisor.derive.intervals import IntervalSet, contains, intersect, merge, subtract, union
 from advisor.derive.nesting import thread_keys
-from advisor.detectors.communication.transfers import Transfers, known_words, transfers
+from advisor.detectors.communication.transfers import Transfers, known_words, transfers, work_of
 from advisor.detectors.words import count_text, time_text
 from advisor.model import Evidence, Location, Run
 from advisor.model.report import Confidence
+from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 _GRADIENTS = ("all-reduce", "reduce-scatter", "reduce")
@@ -51,6 +52,7 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"{count_text(count, 'collective')} a step {where}: {time_text(exposed)} of every step is communication alone",
         confidence=_confidence(found),
+        edits=[_edit(run, found, limit, beside)],
         change=Change(gpu_ns=round(hidden * beside), limit_ns=round(limit)),
         facts={
             "collectives_per_step": count,
@@ -68,6 +70,16 @@ def detect(ctx: Context) -> Draft | None:
         caveats=_caveats(found, pace),
         subject=[*kinds, "serial" if serial else "overlapped"],
         scope={"ranks": [pace.rank] if pace.rank >= 0 else []},
+    )
+
+
+def _edit(run: Run, found: Transfers, hidden: int, beside: float) -> Edit:
+    """On every rank, the collectives lose the share of their transfers that compute would hide; in the worst case nothing."""
+    every = np.ones(len(found), bool)
+    share = hidden / max(found.per_step(found.length), 1)
+    return Edit(
+        work=work_of(run, found.found.kernel),
+        gpu=Factor(1.0, found.left(every, 1 - share * beside), found.left(every, 1 - share)),
     )
 
 
@@ -131,9 +143,7 @@ def _kinds(found: Transfers) -> list[str]:
 
 
 def _confidence(found: Transfers) -> Confidence:
-    """High where each collective was seen on all its ranks; low where the waiting in it is unknown."""
-    if found.complete.all():
-        return "high"
+    """Low where the waiting in the collectives is unknown. Never high: how well they will overlap is not recorded."""
     return "medium" if found.length[found.complete].sum() > 0.9 * found.length.sum() else "low"
 
 

@@ -11,9 +11,10 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.collectives import KINDS, collectives
 from advisor.derive.gpus import device_of
 from advisor.detectors.communication.link_rate import LinkRate, link_rate
-from advisor.detectors.communication.transfers import Transfers, known_words, transfers
+from advisor.detectors.communication.transfers import Transfers, known_words, transfers, work_of
 from advisor.detectors.words import size_text
 from advisor.model import Evidence, Run
+from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 # Each takes a path away from NCCL; NCCL_P2P_LEVEL and its kin are not among the variables that are recorded.
@@ -45,7 +46,8 @@ def detect(ctx: Context) -> Draft | None:
     switches = [name for name in _SWITCHES if run.environment.get(name, "").strip() not in ("", "0")]
     return Draft(
         title=_title(reached, link, switches),
-        confidence="high" if found.complete[large].all() else "low",
+        confidence="medium" if found.complete[large].all() else "low",
+        edits=_edits(run, found, rate, aim, most, large),
         change=Change(gpu_ns=_gain(found, rate, aim, large, found.held), limit_ns=_gain(found, rate, most, large, found.exposed)),
         facts={
             "bus_bandwidth_gb_per_s": round(reached / 1e9, 1),
@@ -115,6 +117,26 @@ def _gain(
     stays = int((beside_nothing * (1 - shorter))[last].sum()) // max(found.steps, 1)
     whole = found.covered_per_step(found.held_set if beside_nothing is found.held else found.exposed_set)
     return min(gained, max(whole - stays, 0))
+
+
+def _edits(
+    run: Run,
+    found: Transfers,
+    rate: npt.NDArray[np.float64],
+    aim: npt.NDArray[np.float64],
+    most: npt.NDArray[np.float64],
+    large: npt.NDArray[np.bool_],
+) -> list[Edit]:
+    """On every rank, the large collectives of each kind and size run at the rate aimed at."""
+    edits = []
+    everything = found.found
+    for kind, size in sorted({(int(k), int(b)) for k, b in zip(found.kind[large], found.bytes[large], strict=True)}):
+        mine = large & (found.kind == kind) & (found.bytes == size)
+        expected, best = (float(np.median(np.minimum(rate[mine] / to[mine], 1.0))) for to in (aim, most))
+        factors = [found.left(mine, part) for part in (expected, expected, best)]
+        alike = (everything.kind == kind) & (everything.bytes == size)
+        edits.append(Edit(work=work_of(run, everything.kernel[alike]), gpu=Factor(*factors)))
+    return edits
 
 
 def _title(reached: float, link: LinkRate, switches: list[str]) -> str:

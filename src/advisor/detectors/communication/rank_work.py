@@ -11,7 +11,7 @@ from advisor.derive.activity import Activity, activities, loader_ranges, step_wi
 from advisor.derive.bounds import TwoSided, all_sides
 from advisor.derive.collectives import collectives
 from advisor.derive.host import driving_threads
-from advisor.derive.intervals import covered, intersect, length, merge, union, union_length
+from advisor.derive.intervals import IntervalSet, covered, intersect, length, merge, union, union_length
 from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.nesting import thread_keys
 from advisor.derive.sequence import sequence_of
@@ -30,7 +30,7 @@ class RankWork:
     compute: for each step, GPU compute without what communication kernels beside it cost; kernels: rows of `kernels` of its
     compute; call: the rows of `runtime_calls` that launched them, -1 unknown; beside: whether such a kernel ran beside
     communication; waited_ns: in collectives, before the last rank came; last_frac: share of the collectives to which it came
-    last; loader_ns: in data loaders on the thread that drives the GPU; clock_mhz: median SM clock under load, None unknown.
+    last; loading: when the thread that drives the GPU was in a data loader; clock_mhz: median SM clock under load, None unknown.
     """
 
     activity: Activity
@@ -41,7 +41,7 @@ class RankWork:
     beside: npt.NDArray[np.bool_]
     waited_ns: int
     last_frac: float
-    loader_ns: int
+    loading: IntervalSet
     clock_mhz: float | None
 
     @property
@@ -51,6 +51,10 @@ class RankWork:
     @property
     def compute_ns(self) -> int:
         return int(self.compute.mean()) if len(self.compute) else 0
+
+    @property
+    def loader_ns(self) -> int:
+        return length(self.loading) // max(self.steps, 1)
 
     @property
     def launches(self) -> float:
@@ -106,23 +110,20 @@ def _one(run: Run, activity: Activity, side: TwoSided, clock: float | None) -> R
         beside=with_others > (end - start) // 10,
         waited_ns=length(intersect(activity.peer_wait, merge(windows))) // max(len(windows[0]), 1),
         last_frac=float(found.last[matched].mean()) if len(matched) else 0.0,
-        loader_ns=_loading(run, side),
+        loading=_loading(run, side),
         clock_mhz=clock,
     )
 
 
-def _loading(run: Run, side: TwoSided) -> int:
-    """Time in data loaders on the thread that drives the GPU, per steady step."""
+def _loading(run: Run, side: TwoSided) -> IntervalSet:
+    """When the thread that drives the GPU was in a data loader during steady steps."""
     ranges, found = run.table("ranges"), steps(run)
     rows = loader_ranges(run)
     rows = rows[(ranges["rank"][rows] == side.rank) & (ranges["process"][rows] == side.process)]
     rows = rows[np.isin(thread_keys(ranges)[rows], driving_threads(run))]
     mine = found.of(side.rank, side.process)
     mine = mine[found.steady[mine]]
-    if not len(rows) or not len(mine):
-        return 0
-    loading = union(ranges["start"][rows], ranges["end"][rows])
-    return int(covered(loading, found.start[mine], found.end[mine]).sum()) // len(mine)
+    return intersect(union(ranges["start"][rows], ranges["end"][rows]), union(found.start[mine], found.end[mine]))
 
 
 def _clocks(run: Run, which: list[Activity]) -> list[float | None]:

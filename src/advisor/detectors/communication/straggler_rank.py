@@ -10,11 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.attribution import locations
+from advisor.derive.bounds import TwoSided, two_sided
 from advisor.derive.nesting import thread_keys
 from advisor.detectors.communication.rank_work import RankWork, rank_works
+from advisor.detectors.communication.transfers import work_of
 from advisor.detectors.words import time_text
-from advisor.model import Evidence, Location, Run, Saving
-from advisor.rules.contract import Context, Draft, NotApplicable
+from advisor.model import Evidence, Location, Run
+from advisor.replay.changes import Edit, Factor
+from advisor.replay.engine import replay
+from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 EXTRA, LARGER, SLOWER, LOADER = "extra kernels", "larger inputs", "slower GPU", "data loading"
 _FIXES = {
@@ -37,26 +41,33 @@ class Cause:
     excess_ns: int
     words: str
 
+    def amount(self, rank: RankWork) -> int:
+        """What makes ranks late, ns a step."""
+        return rank.loader_ns if self.what == LOADER else rank.compute_ns
+
 
 def detect(ctx: Context) -> Draft | None:
-    run, ranks = ctx.run, rank_works(ctx.run)
-    if len(ranks) < 2:
+    run, ranks, pace = ctx.run, rank_works(ctx.run), two_sided(ctx.run)
+    if len(ranks) < 2 or pace is None:
         raise NotApplicable("needs the recordings of at least two ranks of the same steps", ctx.rule.capture)
     if not any(rank.last_frac for rank in ranks):
         raise NotApplicable("no collective was recorded on more than one rank", ctx.rule.capture)
     if run.world_size and 2 * len(ranks) < run.world_size:
         raise NotApplicable(f"{len(ranks)} of {run.world_size} ranks were recorded: the late one may be any", ctx.rule.capture)
-    step = max(rank.side.step_ns for rank in ranks)
+    step = pace.step_ns
     causes = [cause for cause in (_by_work(ctx, ranks), _by_loading(ctx, ranks, step)) if cause is not None]
     if not causes:
         _refuse_lateness_alone(ctx, ranks, step)
         return None
     cause = max(causes, key=lambda one: one.excess_ns)
     late, other = cause.late, cause.other
+    edits, most = _edits(run, cause, ranks), _most(cause, ranks)
     return Draft(
         title=f"{late.name} holds up the others: {cause.words}",
-        confidence="high" if run.world_size in (None, len(ranks)) else "low",
-        saving=_saving(cause, ranks, step),
+        confidence="medium" if run.world_size in (None, len(ranks)) else "low",
+        edits=edits,
+        at_best_ns=_beyond_replay(run, edits, most),
+        change=_change(cause, ranks, pace, most),
         facts={
             "late_rank": late.side.rank if late.side.rank >= 0 else None,
             "cause": cause.what,
@@ -136,25 +147,83 @@ def _refuse_lateness_alone(ctx: Context, ranks: Sequence[RankWork], step: int) -
         )
 
 
-def _saving(cause: Cause, ranks: Sequence[RankWork], step: int) -> Saving:
-    """The step is that of the slowest rank, before and after.
+def _aims(cause: Cause, ranks: Sequence[RankWork]) -> list[tuple[float, float]]:
+    """For each rank: what it has to do afterwards as shares of what it has now, in the expected and the best case.
 
     Larger inputs can only be moved: then every rank has the mean. What only the late rank does, or does more slowly, it would
     do as the middle one of the others does. At most it has the work of the lightest.
     """
-    after = []
-    work = np.array([rank.loader_ns if cause.what == LOADER else rank.compute_ns for rank in ranks])
+    work = np.array([cause.amount(rank) for rank in ranks], float)
     others = work[[rank is not cause.late for rank in ranks]]
-    for rank, own in zip(ranks, work.tolist(), strict=True):
-        aim = work.mean() if cause.what == LARGER else (np.median(others) if rank is cause.late else own)
-        gone = round(own - float(aim))
-        after.append(rank.side.after(host_ns=gone) if cause.what == LOADER else rank.side.after(gpu_ns=gone))
-    # Beside collectives that wait, the GPU sides differ by more than the work.
-    most = int(work.max() - work.min())
-    if cause.what != LOADER:
-        most = max(most, cause.late.side.gpu_ns - min(rank.side.gpu_ns for rank in ranks))
-    most = min(most, step)
-    return Saving(0, min(max(step - max(after), 0), most), most, "bound")
+    aims = []
+    for rank, own in zip(ranks, np.maximum(work, 1.0).tolist(), strict=True):
+        late = rank is cause.late
+        aim = float(work.mean()) if cause.what == LARGER else (float(np.median(others)) if late else own)
+        aims.append((aim / own, float(work.min()) / own if late else aim / own))
+    return aims
+
+
+def _edits(run: Run, cause: Cause, ranks: Sequence[RankWork]) -> list[Edit]:
+    edits = []
+    for rank, (expected, best) in zip(ranks, _aims(cause, ranks), strict=True):
+        if expected == best == 1.0:
+            continue
+        if cause.what == LOADER:
+            start, end = rank.loading
+            kept = ((end - start) * expected).astype(np.int64)
+            edits.append(Edit(intervals=(start + kept, end), of=(rank.side.rank, rank.side.process)))
+            continue
+        edits.append(Edit(work=work_of(run, rank.kernels), gpu=Factor(expected, expected, min(best, expected))))
+        if cause.what == EXTRA and rank is cause.late:
+            edits.append(_fewer_launches(run, cause))
+    return edits
+
+
+def _fewer_launches(run: Run, cause: Cause) -> Edit:
+    """The calls that launch what the late rank runs more often take only the other rank's share."""
+    rows, ratio = _more_often(run, cause)
+    calls = np.zeros(len(run.table("runtime_calls")), bool)
+    call = cause.late.call[rows]
+    calls[call[call >= 0]] = True
+    return Edit(calls=calls, host=Factor(1.0, ratio, ratio))
+
+
+def _more_often(run: Run, cause: Cause) -> tuple[npt.NDArray[np.int64], float]:
+    """Positions in the late rank's kernels of those it runs more often than the other, and the other's number over its own."""
+    mine, theirs = _by_name(_per_key(run, cause.late)), _by_name(_per_key(run, cause.other))
+    nothing = (0.0, 0.0)
+    more = [name for name, (count, _) in mine.items() if count > (1 + _SAME) * theirs.get(name, nothing)[0]]
+    rows = np.flatnonzero(np.isin(run.table("kernels")["name"][cause.late.kernels], more))
+    here, there = sum(mine[name][0] for name in more), sum(theirs.get(name, nothing)[0] for name in more)
+    return rows, there / here if here else 1.0
+
+
+def _most(cause: Cause, ranks: Sequence[RankWork]) -> int:
+    """The late rank's excess over the lightest; beside collectives that wait, GPU sides differ by more than the work."""
+    amounts = [cause.amount(rank) for rank in ranks]
+    apart = 0 if cause.what == LOADER else cause.late.side.gpu_ns - min(rank.side.gpu_ns for rank in ranks)
+    return max(max(amounts) - min(amounts), apart)
+
+
+def _beyond_replay(run: Run, edits: list[Edit], most: int) -> int:
+    """What `most` is more than the best case of the replay.
+
+    A profiler slows the hosts of the ranks differently, and a replay takes all alike: where the wrong rank's host rules the
+    recording, even its best case is too small.
+    """
+    shown = replay(run)
+    if shown is None or not shown.usable:
+        return 0
+    return max(most - round(shown.gain(edits).high * shown.step_ns), 0)
+
+
+def _change(cause: Cause, ranks: Sequence[RankWork], pace: TwoSided, most: int) -> Change:
+    """Seen from both sides of the rank that sets the pace."""
+    place = next((i for i, rank in enumerate(ranks) if rank.side == pace), None)
+    gone = 0
+    if place is not None:
+        gone = max(round(cause.amount(ranks[place]) * (1 - _aims(cause, ranks)[place][0])), 0)
+    return Change(host_ns=gone, limit_ns=most) if cause.what == LOADER else Change(gpu_ns=gone, limit_ns=most)
 
 
 def _caveats(cause: Cause) -> list[str]:
@@ -167,11 +236,10 @@ def _caveats(cause: Cause) -> list[str]:
 
 def _places(run: Run, cause: Cause) -> list[Location]:
     """The user's lines that launch what the late rank runs more often."""
-    mine, theirs = _by_name(_per_key(run, cause.late)), _by_name(_per_key(run, cause.other))
-    more = [name for name, (count, _) in mine.items() if count > (1 + _SAME) * theirs.get(name, (0.0, 0.0))[0]]
     kernels, calls, late = run.table("kernels"), run.table("runtime_calls"), cause.late
-    chosen = np.isin(kernels["name"][late.kernels], more) & (late.call >= 0)
-    call, rows = late.call[chosen], late.kernels[chosen]
+    more, _ = _more_often(run, cause)
+    more = more[late.call[more] >= 0]
+    call, rows = late.call[more], late.kernels[more]
     return locations(run, thread_keys(calls)[call], calls["start"][call], (kernels["end"] - kernels["start"])[rows].astype(float))
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from advisor.derive.activity import Activity, activities, step_windows
 from advisor.derive.bounds import TwoSided, pending
 from advisor.derive.collectives import Collectives, collectives
-from advisor.derive.gpus import Gpu, device_of
+from advisor.derive.gpus import KERNEL, Gpu, device_of, gpu_work, work_by_row
 from advisor.derive.intervals import EMPTY, IntervalSet, covered, intersect, length, merge, subtract, union
 from advisor.derive.kernel_classes import KernelClass, kernel_kinds
 from advisor.derive.nesting import mixed_key
@@ -87,6 +87,15 @@ class Transfers:
         """Length of a set inside the steady steps, for one step."""
         return length(intersect(when, merge(self.windows))) // max(self.steps, 1)
 
+    def left(self, mine: npt.NDArray[np.bool_], share: float) -> float:
+        """What is left of the kernels' time when that share of their transfers stays, as a replay counts it.
+
+        A replay finds out by itself how long a collective waits, where all its ranks were recorded.
+        """
+        waits = int(self.wait[mine & ~self.complete].sum())
+        moves = int(self.length[mine].sum())
+        return (waits + share * moves) / max(waits + moves, 1)
+
     def last_of_step(self) -> npt.NDArray[np.bool_]:
         """Whether a kernel is the one of its step that ends last: nothing of the step is left to hide it behind."""
         mask = np.zeros(len(self), bool)
@@ -140,6 +149,15 @@ def on_gpu(run: Run, rows: Rows, gpu: Gpu) -> npt.NDArray[np.bool_]:
     kernels = run.table("kernels")
     same = (kernels["rank"][rows] == gpu.rank) & (kernels["process"][rows] == gpu.process)
     return np.asarray(same & (kernels["device"][rows] == gpu.device), bool)
+
+
+def work_of(run: Run, rows: Rows) -> npt.NDArray[np.bool_]:
+    """Mask over `gpu_work` of these rows of `kernels`."""
+    work = gpu_work(run)
+    mask = np.zeros(len(work), bool)
+    place = work_by_row(work, KERNEL, len(run.table("kernels")))[rows]
+    mask[place[place >= 0]] = True
+    return mask
 
 
 def _complete(run: Run, found: Collectives, at: Rows) -> npt.NDArray[np.bool_]:
