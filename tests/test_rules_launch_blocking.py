@@ -36,7 +36,7 @@ def test_fires_and_promises_what_the_host_can_fill() -> None:
     assert finding.facts["wait_per_step_ns"] == pytest.approx(40 * 100_000, rel=0.05)
     assert 0.15 < finding.saving.expected_ns / report.step_ns < 0.45
     assert finding.saving.high_ns >= finding.saving.expected_ns
-    assert finding.saving.basis == "bound" and finding.confidence == "medium"
+    assert finding.saving.basis == "replay" and finding.confidence == "high"
     assert [fix.id for fix in finding.fixes] == ["unset-variable"]
     assert finding.fingerprint.startswith(f"{RULE}:")
 

@@ -63,7 +63,7 @@ def test_the_step_never_gets_shorter_than_its_bytes_take() -> None:
     found = judge(loop(bytes=2_000_000_000, gpu_us=10_000).to_run(), RULE)
     least = found.finding.facts["pinned_copy_ns"]
     assert least == pytest.approx(2e9 / (63e9 * 0.85) * 1e9, rel=0.02)
-    assert found.report.step_ns - found.finding.saving.high_ns >= least - 1000
+    assert found.report.step_ns - found.finding.saving.high_ns >= least - 20_000
     assert any("send less" in text for text in found.finding.caveats)
 
 
