@@ -80,6 +80,18 @@ def test_one_rank_alone_takes_the_shortest_for_the_transfer() -> None:
     assert any("shortest kernel" in text for text in found.finding.caveats)
 
 
+def test_one_rank_whose_sizes_disagree_has_waited() -> None:
+    """32 and 128 MiB take the same 3 ms: that is a late peer, not the links."""
+    w = Workload(world_size=2)
+    for _ in w.steps(5):
+        w.launch("gemm", 3000)
+        for elements in (1 << 23, 1 << 25):
+            w.collective("allreduce", elements, 3000, stream=7)
+            w.launch("gemm", 3000)
+    found = judge(w.to_run(), RULE)
+    assert found.outcome == "not-applicable" and "wait for ranks that were not recorded" in found.reason
+
+
 def test_one_rank_whose_kernels_always_wait_is_not_trusted() -> None:
     """Without the sizes nor equal steps nothing tells transfer from waiting; the finding says so."""
     w = Workload(world_size=2)

@@ -13,7 +13,7 @@ from advisor.derive.collectives import KINDS
 from advisor.derive.gpus import KERNEL, gpu_work, work_by_row
 from advisor.derive.intervals import IntervalSet, contains, intersect, merge, subtract, union
 from advisor.derive.nesting import thread_keys
-from advisor.detectors.communication.transfers import Transfers, known_words, transfers, work_of
+from advisor.detectors.communication.transfers import Transfers, known_words, rates, spread, transfers, work_of
 from advisor.detectors.words import count_text, time_text
 from advisor.model import Evidence, Location, Run
 from advisor.model.report import Confidence
@@ -42,6 +42,7 @@ def detect(ctx: Context) -> Draft | None:
     hidden, limit = _hideable(run, found, serial)
     if max(hidden, limit) < ctx.threshold("min_share") * pace.step_ns:
         return None
+    _check_known(ctx, found)
     # Kernels beside a collective have that much fewer SMs.
     weight = np.maximum(found.exposed, 1)
     beside = 1 - float(np.average(found.sm_share, weights=weight))
@@ -71,6 +72,17 @@ def detect(ctx: Context) -> Draft | None:
         subject=[*kinds, "serial" if serial else "overlapped"],
         scope={"ranks": [pace.rank] if pace.rank >= 0 else []},
     )
+
+
+def _check_known(ctx: Context, found: Transfers) -> None:
+    """Refuses kernels of one rank whose lengths do not grow with their messages: they waited."""
+    rate = rates(ctx.run, found)
+    alone = ~found.complete & (found.bytes >= ctx.threshold("large_bytes")) & np.isfinite(rate)
+    if not alone.any():
+        return
+    apart = spread(found, rate, alone)
+    if apart is not None and apart > ctx.threshold("most_spread"):
+        raise NotApplicable("the collectives take long, but wait for ranks that were not recorded", ctx.rule.capture)
 
 
 def _edit(run: Run, found: Transfers, hidden: int, beside: float) -> Edit:

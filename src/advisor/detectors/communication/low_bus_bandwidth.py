@@ -11,7 +11,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.collectives import KINDS, collectives
 from advisor.derive.gpus import device_of
 from advisor.detectors.communication.link_rate import LinkRate, link_rate
-from advisor.detectors.communication.transfers import Transfers, known_words, transfers, work_of
+from advisor.detectors.communication.transfers import Transfers, known_words, rates, spread, transfers, work_of
 from advisor.detectors.words import size_text
 from advisor.model import Evidence, Run
 from advisor.replay.changes import Edit, Factor
@@ -29,7 +29,7 @@ def detect(ctx: Context) -> Draft | None:
         raise NotApplicable("no collective was recorded in the steady steps", ctx.rule.capture)
     if not (found.bytes > 0).any():
         raise NotApplicable("the sizes of the collectives were not recorded", ctx.rule.capture)
-    rate = _rates(run, found)
+    rate = rates(run, found)
     large = (found.bytes >= ctx.threshold("least_bytes")) & np.isfinite(rate)
     if not large.any():
         return None
@@ -66,25 +66,13 @@ def detect(ctx: Context) -> Draft | None:
     )  # fmt: skip
 
 
-def _rates(run: Run, found: Transfers) -> npt.NDArray[np.float64]:
-    """Bus bandwidth of each kernel, bytes/s, NaN unknown."""
-    lengths = np.full(len(found.found), -1, np.int64)
-    lengths[found.at] = found.length
-    return found.found.bus_bandwidth(run.world_size, lengths)[found.at]
-
-
 def _check_known(ctx: Context, found: Transfers, rate: npt.NDArray[np.float64], large: npt.NDArray[np.bool_]) -> None:
-    """A low rate means something only where the length is that of the transfer, not of waiting.
-
-    Time on the links grows with the size of the message, waiting does not. So kernels of one rank tell the links' rate where
-    messages of clearly different size come out at nearly the same.
-    """
+    """A low rate means something only where the length is that of the transfer, not of waiting."""
     alone = large & ~found.complete
     if not alone.any():
         return
-    sizes, rates, spread = found.bytes[alone], rate[alone], ctx.threshold("most_spread")
-    usual = [float(np.median(rates[sizes == size])) for size in np.unique(sizes)]
-    if not found.estimated[alone].all() or sizes.max() < 2 * sizes.min() or max(usual) > spread * min(usual):
+    apart = spread(found, rate, alone)
+    if not found.estimated[alone].all() or apart is None or apart > ctx.threshold("most_spread"):
         raise NotApplicable("large collectives take long, but may have waited for ranks that were not recorded", ALL_RANKS)
 
 

@@ -246,6 +246,26 @@ def _hidden_elsewhere(run: Run, mine: Transfers) -> IntervalSet:
     return merge(*sets) if sets else EMPTY
 
 
+def rates(run: Run, found: Transfers) -> npt.NDArray[np.float64]:
+    """Bus bandwidth of each kernel, bytes/s, NaN where its size is unknown."""
+    lengths = np.full(len(found.found), -1, np.int64)
+    lengths[found.at] = found.length
+    return found.found.bus_bandwidth(run.world_size, lengths)[found.at]
+
+
+def spread(found: Transfers, rate: npt.NDArray[np.float64], mine: npt.NDArray[np.bool_]) -> float | None:
+    """How far the rates of different sizes lie apart, highest over lowest; None where all sizes are about equal.
+
+    Time on the links grows with the size of the message, waiting does not. So large kernels of one rank tell the links' rate
+    where messages of clearly different size come out at nearly the same.
+    """
+    sizes = found.bytes[mine]
+    if not len(sizes) or sizes.max() < 2 * sizes.min():
+        return None
+    usual = [float(np.median(rate[mine][sizes == size])) for size in np.unique(sizes)]
+    return max(usual) / min(usual)
+
+
 def known_words(found: Transfers) -> list[str]:
     """What a reader must know of how the transfers were told from waiting, if anything."""
     if found.complete.all():
