@@ -91,7 +91,7 @@ def _coverage(report: Report, promised: bool) -> str:
 
 
 def _dangers(also: list[Finding]) -> str:
-    return "".join(f" Warning: {_lower_first(finding)}." for finding in also if finding.severity == "high")
+    return "".join(f" Warning: {_lower_first(finding)}." for finding in also if finding.severity == "high" and finding.saving is None)
 
 
 def parts(breakdown: Breakdown) -> dict[str, int]:
