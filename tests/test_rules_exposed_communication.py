@@ -67,6 +67,30 @@ def test_shards_get_the_advice_of_sharding(kind: str) -> None:
     assert {"deepspeed-overlap", "fsdp1-prefetch"} < {fix.id for fix in found.finding.fixes}
 
 
+def test_shards_gathered_only_when_the_layer_needs_them() -> None:
+    """Backward under FSDP without prefetch: each layer's all-gather queues behind the reduce-scatter of the one before."""
+    w = Workload(ranks=2)
+    for _ in range(5):
+        marks = [rank.step() for rank in w.ranks]
+        for mark in marks:
+            mark.__enter__()
+        for _ in range(8):
+            w.collective("allgather", 1 << 22, 250, stream=22, dtype="BFloat16")
+            for rank in w.ranks:
+                rank.stream_wait(7, on=22)
+                with rank.backward(), rank.op("autograd::engine::evaluate_function: Linear"):
+                    rank.launch("gemm_backward", 1000)
+                rank.stream_wait(22, on=7)
+            w.collective("reduce_scatter", 1 << 22, 150, stream=22, dtype="BFloat16")
+        for mark in marks:
+            mark.__exit__(None, None, None)
+    found = judge(w.to_run(), RULE)
+    # 250 us of every layer's 1400 stand in the way, and as reduce-scatter goes first, its 150 too.
+    assert 0.15 < found.part() < 0.28
+    assert found.finding.fixes[0].id == "fsdp2-prefetch"
+    assert found.finding.evidence[0].rows[0][:3] == ["all-gather", 1 << 23, 22]
+
+
 def test_other_collectives_get_the_general_advice() -> None:
     found = judge(data_parallel(serial=True, kind="all_to_all").to_run(), RULE)
     assert [fix.id for fix in found.finding.fixes] == ["async-op"]

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.bounds import two_sided
-from advisor.derive.collectives import KINDS, collectives
+from advisor.derive.collectives import KINDS
 from advisor.derive.gpus import device_of
+from advisor.derive.nesting import mixed_key
 from advisor.detectors.communication.link_rate import LinkRate, link_rate
 from advisor.detectors.communication.transfers import Transfers, known_words, rates, spread, transfers, work_of
 from advisor.detectors.words import size_text
@@ -19,6 +20,7 @@ from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 # Each takes a path away from NCCL; NCCL_P2P_LEVEL and its kin are not among the variables that are recorded.
 _SWITCHES = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")
+_SIZES = 12  # a model has few kinds of large messages; the rare ones need no replay edit of their own
 ALL_RANKS = "record every rank, so that waiting for peers and transfer can be told apart"
 
 
@@ -78,13 +80,12 @@ def _check_known(ctx: Context, found: Transfers, rate: npt.NDArray[np.float64], 
 
 def _best_alike(run: Run, found: Transfers) -> npt.NDArray[np.float64]:
     """For each kernel: the best bus bandwidth that any recorded collective of its kind and size reaches, else 0."""
-    everything, size = collectives(run), found.found.bytes
-    rate = everything.bus_bandwidth(run.world_size)
-    best = np.zeros(len(found))
-    for i, at in enumerate(found.at):
-        alike = (everything.kind == found.found.kind[at]) & (size == size[at]) & np.isfinite(rate)
-        best[i] = rate[alike].max() if alike.any() else 0.0
-    return best
+    everything = found.found
+    rate = np.nan_to_num(everything.bus_bandwidth(run.world_size), nan=0.0)
+    _, group = np.unique(mixed_key(everything.kind, everything.bytes), return_inverse=True)
+    best = np.zeros(len(rate))
+    np.maximum.at(best, group, rate)
+    return best[group[found.at]]
 
 
 def _gain(
@@ -115,15 +116,21 @@ def _edits(
     most: npt.NDArray[np.float64],
     large: npt.NDArray[np.bool_],
 ) -> list[Edit]:
-    """On every rank, the large collectives of each kind and size run at the rate aimed at."""
-    edits = []
+    """On every rank, the large collectives run at the rate aimed at: by kind and size, the rare sizes together."""
     everything = found.found
-    for kind, size in sorted({(int(k), int(b)) for k, b in zip(found.kind[large], found.bytes[large], strict=True)}):
-        mine = large & (found.kind == kind) & (found.bytes == size)
-        expected, best = (float(np.median(np.minimum(rate[mine] / to[mine], 1.0))) for to in (aim, most))
+    key = mixed_key(everything.kind, everything.bytes)
+    sizes, index = np.unique(key[found.at][large], return_inverse=True)
+    spent = np.bincount(index, weights=found.length[large])
+    order = sizes[np.argsort(-spent, kind="stable")]
+    edits = []
+    for alike in [*order[:_SIZES, None], order[_SIZES:]]:
+        mine = large & np.isin(key[found.at], alike)
+        if not mine.any():
+            continue
+        weight = found.length[mine]
+        expected, best = (float(np.average(np.minimum(rate[mine] / to[mine], 1.0), weights=weight)) for to in (aim, most))
         factors = [found.left(mine, part) for part in (expected, expected, best)]
-        alike = (everything.kind == kind) & (everything.bytes == size)
-        edits.append(Edit(work=work_of(run, everything.kernel[alike]), gpu=Factor(*factors)))
+        edits.append(Edit(work=work_of(run, everything.kernel[np.isin(key, alike)]), gpu=Factor(*factors)))
     return edits
 
 
