@@ -218,3 +218,22 @@ def test_needs_several_ranks_that_meet() -> None:
 def test_nsys_sees_the_same() -> None:
     torch, nsys = verdict(extra), verdict(extra, tool="nsys")
     assert nsys.part() == pytest.approx(torch.part(), abs=0.02)
+
+
+def test_one_of_sixteen_carries_the_long_answers() -> None:
+    """28.4 ms on one rank, 14.4 on fifteen; balanced by tokens, a training phase went from 28.4 to 15.3."""
+
+    def body(rank: Rank, step: int) -> None:
+        late = rank.number == 11
+        gemms(rank, 10, 2810 if late else 1410, grid=264 if late else 132)
+
+    found = verdict(body, ranks=16, steps=4)
+    assert found.finding.facts["late_rank"] == 11 and found.finding.facts["cause"] == "larger inputs"
+    assert found.part() == pytest.approx(1 - 15.3 / 28.5, abs=0.02)
+
+
+@pytest.mark.parametrize("rule", ["exposed-communication", "low-bus-bandwidth"])
+def test_collectives_are_long_on_all_ranks_but_the_late_one_and_not_slow(rule: str) -> None:
+    run = loop(slower, ranks=4).to_run()
+    assert judge(run, rule).outcome == "clean"
+    assert judge(run, RULE).finding.facts["cause"] == "slower GPU"

@@ -12,6 +12,15 @@ import numpy.typing as npt
 from advisor.derive.attribution import locations
 from advisor.derive.bounds import TwoSided, two_sided
 from advisor.derive.nesting import thread_keys
+from advisor.detectors.communication.rank_compare import (
+    SAME,
+    by_name,
+    common_names,
+    more_of_everything,
+    per_launch,
+    shared,
+    slower,
+)
 from advisor.detectors.communication.rank_work import RankWork, rank_works
 from advisor.detectors.communication.transfers import work_of
 from advisor.detectors.words import time_text
@@ -27,7 +36,6 @@ _FIXES = {
     SLOWER: ["check-the-gpu"],
     LOADER: ["balance-loading"],
 }
-_SAME = 0.02  # numbers of launches within 2 % are equal: profilers lose a few records
 _COMPARABLE = 0.5  # with less of the compute time in kernels that both ranks run, they run different programs
 
 
@@ -96,28 +104,29 @@ def _by_work(ctx: Context, ranks: Sequence[RankWork]) -> Cause | None:
         return None
     n = min(rank.steps for rank in ranks)
     heaviest = np.argmax(np.stack([rank.compute[:n] for rank in ranks]), axis=0)
-    if (heaviest == ranks.index(late)).mean() < ctx.threshold("same_rank"):
+    place = next(i for i, rank in enumerate(ranks) if rank is late)
+    if (heaviest == place).mean() < ctx.threshold("same_rank"):
         return None
-    mine, theirs = _per_key(run, late), _per_key(run, other)
-    if _common_names(run, late, other) < _COMPARABLE:
+    mine, theirs = per_launch(run, late), per_launch(run, other)
+    if common_names(run, late, other) < _COMPARABLE:
         raise NotApplicable(
             f"{late.name} and {other.name} run different kernels, as the stages of a pipeline do: their work cannot be compared"
         )
     ahead = (late.launches - other.launches) / other.launches
     excess = late.compute_ns - other.compute_ns
     times = f"{time_text(late.compute_ns)} of GPU work a step against {time_text(other.compute_ns)} on {other.name}"
-    if ahead > _SAME and not _more_of_everything(mine, theirs):
+    if ahead > SAME and not more_of_everything(mine, theirs):
         extra = round(late.launches - other.launches)
         return Cause(EXTRA, late, other, excess, f"{times}, {extra} kernels more")
-    if ahead > _SAME or _shared(mine, theirs) < 1 - 5 * _SAME:
+    if ahead > SAME or shared(mine, theirs) < 1 - 5 * SAME:
         return Cause(LARGER, late, other, excess, f"{times}, in the same kernels on larger inputs")
-    slower = _slower(run, late, other)
-    if slower < 1 + (ctx.threshold("work_ratio") - 1) / 2:
+    longer = slower(run, late, other)
+    if longer < 1 + (ctx.threshold("work_ratio") - 1) / 2:
         return None
     clocks = ""
     if late.clock_mhz and other.clock_mhz:
         clocks = f", SM clock {late.clock_mhz:.0f} against {other.clock_mhz:.0f} MHz"
-    return Cause(SLOWER, late, other, excess, f"the same kernels take {slower:.2f} times as long as on {other.name}{clocks}")
+    return Cause(SLOWER, late, other, excess, f"the same kernels take {longer:.2f} times as long as on {other.name}{clocks}")
 
 
 def _apart(ranks: Sequence[RankWork], amount: Callable[[RankWork], int]) -> tuple[RankWork, RankWork]:
@@ -190,9 +199,9 @@ def _fewer_launches(run: Run, cause: Cause) -> Edit:
 
 def _more_often(run: Run, cause: Cause) -> tuple[npt.NDArray[np.int64], float]:
     """Positions in the late rank's kernels of those it runs more often than the other, and the other's number over its own."""
-    mine, theirs = _by_name(_per_key(run, cause.late)), _by_name(_per_key(run, cause.other))
+    mine, theirs = by_name(per_launch(run, cause.late)), by_name(per_launch(run, cause.other))
     nothing = (0.0, 0.0)
-    more = [name for name, (count, _) in mine.items() if count > (1 + _SAME) * theirs.get(name, nothing)[0]]
+    more = [name for name, (count, _) in mine.items() if count > (1 + SAME) * theirs.get(name, nothing)[0]]
     rows = np.flatnonzero(np.isin(run.table("kernels")["name"][cause.late.kernels], more))
     here, there = sum(mine[name][0] for name in more), sum(theirs.get(name, nothing)[0] for name in more)
     return rows, there / here if here else 1.0
@@ -243,75 +252,6 @@ def _places(run: Run, cause: Cause) -> list[Location]:
     return locations(run, thread_keys(calls)[call], calls["start"][call], (kernels["end"] - kernels["start"])[rows].astype(float))
 
 
-def _keys(run: Run, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Name and launch size of kernels, one row each."""
-    kernels = run.table("kernels")
-    return np.stack([kernels[column][rows].astype(np.int64) for column in ("name", "grid_x", "grid_y", "grid_z", "block_x")])
-
-
-Counted = dict[tuple[int, ...], tuple[float, float]]
-
-
-def _per_key(run: Run, rank: RankWork) -> Counted:
-    """(name, launch size) -> (executions, ns) a step."""
-    kernels = run.table("kernels")
-    keys, index = np.unique(_keys(run, rank.kernels), axis=1, return_inverse=True)
-    index, n = index.reshape(-1), max(rank.steps, 1)
-    count = np.bincount(index) / n
-    spent = np.bincount(index, weights=(kernels["end"] - kernels["start"])[rank.kernels]) / n
-    return {tuple(key): (float(c), float(s)) for key, c, s in zip(keys.T.tolist(), count, spent, strict=True)}
-
-
-def _by_name(counted: Counted) -> dict[int, tuple[float, float]]:
-    names: dict[int, tuple[float, float]] = {}
-    for key, (count, spent) in counted.items():
-        before = names.get(key[0], (0.0, 0.0))
-        names[key[0]] = (before[0] + count, before[1] + spent)
-    return names
-
-
-def _common_names(run: Run, late: RankWork, other: RankWork) -> float:
-    """Share of the compute time of each rank in kernels that the other runs too, the smaller of both."""
-    mine, theirs = _by_name(_per_key(run, late)), _by_name(_per_key(run, other))
-    shares = []
-    for one, known in ((mine, theirs), (theirs, mine)):
-        whole = sum(spent for _, spent in one.values()) or 1.0
-        shares.append(sum(spent for name, (_, spent) in one.items() if name in known) / whole)
-    return min(shares)
-
-
-def _more_of_everything(mine: Counted, theirs: Counted) -> bool:
-    """Most of the other rank's kernels run more often on the late one: it has more micro-batches, not work of its own."""
-    more, names = 0.0, _by_name(mine)
-    everything = _by_name(theirs)
-    for name, (count, spent) in everything.items():
-        if names.get(name, (0.0, 0.0))[0] > (1 + _SAME) * count:
-            more += spent
-    return more > 0.5 * sum(spent for _, spent in everything.values())
-
-
-def _shared(mine: Counted, theirs: Counted) -> float:
-    """Share of the late rank's compute time in kernels that the other runs as often and at the same launch size."""
-    whole = sum(spent for _, spent in mine.values()) or 1.0
-    same = sum(spent for key, (count, spent) in mine.items() if abs(theirs.get(key, (0.0, 0.0))[0] - count) <= _SAME * count)
-    return same / whole
-
-
-def _slower(run: Run, late: RankWork, other: RankWork) -> float:
-    """How much longer the late rank's kernels take than the same ones of the other, both beside no communication."""
-    kernels = run.table("kernels")
-    medians: list[dict[tuple[int, ...], tuple[float, int]]] = []
-    for rank in (late, other):
-        rows = rank.kernels[~rank.beside]
-        keys, index = np.unique(_keys(run, rows), axis=1, return_inverse=True)
-        index, took = index.reshape(-1), (kernels["end"] - kernels["start"])[rows]
-        each = np.split(took[np.argsort(index, kind="stable")], np.cumsum(np.bincount(index))[:-1]) if len(rows) else []
-        medians.append({tuple(key): (float(np.median(part)), len(part)) for key, part in zip(keys.T.tolist(), each, strict=True)})
-    both = medians[0].keys() & medians[1].keys()
-    usual = sum(medians[1][key][0] * medians[0][key][1] for key in both)
-    return sum(medians[0][key][0] * medians[0][key][1] for key in both) / usual if usual else 1.0
-
-
 def _by_rank(ranks: Sequence[RankWork]) -> Evidence:
     rows: list[list[Any]] = [
         [
@@ -329,7 +269,7 @@ def _by_rank(ranks: Sequence[RankWork]) -> Evidence:
 
 def _by_kernel(run: Run, late: RankWork, other: RankWork) -> Evidence:
     """Kernels that differ most between the two, per step."""
-    mine, theirs = _by_name(_per_key(run, late)), _by_name(_per_key(run, other))
+    mine, theirs = by_name(per_launch(run, late)), by_name(per_launch(run, other))
     nothing = (0.0, 0.0)
     apart = {name: mine.get(name, nothing)[1] - theirs.get(name, nothing)[1] for name in mine.keys() | theirs.keys()}
     ranked = sorted(apart, key=lambda name: (-abs(apart[name]), run.strings[name]))[:6]
