@@ -128,9 +128,9 @@ def host_intervals(run: Run, gpu: Gpu) -> dict[str, IntervalSet]:
         short = side.before <= _DISPATCH_NS
         dispatch = union((side.start - side.before)[short], side.start[short])
     state["issuing"] = merge(op_set, dispatch, union(side.start, side.end))
-    first = min(int(side.start[0]), int(op_set[0][0]) if len(op_set[0]) else int(side.start[0]))
-    last = max(int(side.end.max()), int(op_set[1][-1]) if len(op_set[1]) else 0)
-    state["recorded"] = (np.array([first]), np.array([last]))
+    of_process = (ranges["rank"] == gpu.rank) & (ranges["process"] == gpu.process)
+    recorded = merge(state["issuing"], union(ranges["start"][of_process], ranges["end"][of_process]))
+    state["recorded"] = (recorded[0][:1], recorded[1][-1:])
     return state
 
 

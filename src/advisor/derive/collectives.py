@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.kernel_classes import KernelClass, kernel_kinds
-from advisor.derive.nesting import mixed_key
+from advisor.derive.nesting import distinct_rows, mixed_key
 from advisor.model import Run, Table
 
 KINDS = ("unknown", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-recv")
@@ -155,7 +155,7 @@ def _matched(
     match = np.full(n, -1, np.int64)
     wait = np.full(n, -1, np.int64)
     transfer, last = np.full(n, -1, np.int64), np.zeros(n, bool)
-    members, who = np.unique(mixed_key(kernels["rank"][rows], kernels["process"][rows]), return_inverse=True)
+    members, who = distinct_rows(kernels["rank"][rows], kernels["process"][rows])
     if len(members) < 2:
         return match, wait, transfer, last
     start, end = kernels["start"][rows], kernels["end"][rows]
@@ -183,7 +183,7 @@ def _matched(
 
 def _by_order(
     match: npt.NDArray[np.int64],
-    who: npt.NDArray[np.int64],
+    who: npt.NDArray[np.int32],
     communicator: npt.NDArray[np.int64],
     kind: npt.NDArray[np.int8],
     size: npt.NDArray[np.int64],
@@ -206,7 +206,7 @@ def _by_order(
 
 
 def _aligned(
-    who: npt.NDArray[np.int64], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], reference: int
+    who: npt.NDArray[np.int32], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], reference: int
 ) -> npt.NDArray[np.int64]:
     """Match each rank's kernels with those of the rank that has most: the one that overlaps in time, in order."""
     match = np.full(len(who), -1, np.int64)

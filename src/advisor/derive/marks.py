@@ -140,7 +140,8 @@ def _main_thread(run: Run, threads: npt.NDArray[np.int64], processes: npt.NDArra
     keep = np.zeros(len(threads), bool)
     for process in np.unique(processes):
         here = np.flatnonzero(processes == process)
-        candidates, marks = np.unique(threads[here], return_counts=True)
-        best = max(zip(candidates.tolist(), marks.tolist(), strict=True), key=lambda c: (weight.get(c[0], 0), c[1], -c[0]))
+        candidates, first, marks = np.unique(threads[here], return_index=True, return_counts=True)
+        options = zip(candidates.tolist(), first.tolist(), marks.tolist(), strict=True)
+        best = max(options, key=lambda option: (weight.get(option[0], 0), option[2], -option[1]))
         keep[here[threads[here] == best[0]]] = True
     return np.flatnonzero(keep)
