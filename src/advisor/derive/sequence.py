@@ -85,6 +85,18 @@ def _sequence(run: Run) -> Sequence:
     return sequence_of(run, pace.rank, pace.process)
 
 
+def sequences(run: Run) -> list[Sequence]:
+    """The same of every rank: what a change of the program changes on all of them."""
+    return run.derived(_sequences)
+
+
+def _sequences(run: Run) -> list[Sequence]:
+    members = steps(run).members
+    if len(members) == 1:
+        return [sequence(run)]
+    return [sequence_of(run, rank, process) for rank, process in members] if len(run.table("kernels")) else []
+
+
 def sequence_of(run: Run, rank: int, process: int) -> Sequence:
     """The same of any rank. Not kept: ask once."""
     found, work = steps(run), gpu_work(run)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from advisor.derive.activity import loader_ranges
 from advisor.derive.attribution import calls_in_ranges, matching_codes, op_of_call
 from advisor.derive.calls import LAUNCHES, SYNCS, CallKind
+from advisor.derive.host import HostSide, host_sides
 from advisor.derive.intervals import covered, union
 from advisor.derive.steady import Steady, steady
 from advisor.detectors.words import time_text
@@ -103,37 +104,60 @@ def _fixes(ctx: Context) -> list[str]:
     return ["cuda-graphs", "compile", "larger-batch"] if old else ["compile", "cuda-graphs", "larger-batch"]
 
 
-def _parts(run: Run, judged: Steady, pause_ns: float) -> Parts:
-    side, inside = judged.side, judged.at >= 0
-    work = side.deflated_before + side.deflated_own
+@dataclass(frozen=True)
+class _Groups:
+    """Masks over the calls of a host side, each call with the segment before it; `pause`: that segment is a long one."""
+
+    loading: npt.NDArray[np.bool_]
+    optimizer: npt.NDArray[np.bool_]
+    graphs: npt.NDArray[np.bool_]
+    stays: npt.NDArray[np.bool_]
+    pause: npt.NDArray[np.bool_]
+
+    @property
+    def captured(self) -> npt.NDArray[np.bool_]:
+        return ~self.loading & ~self.optimizer & ~self.graphs & ~self.stays
+
+
+def _groups(run: Run, side: HostSide, pause_ns: float) -> _Groups:
     ranges = run.table("ranges").take(loader_ranges(run))
-    own = (ranges["rank"] == judged.step.rank) & (ranges["process"] == judged.step.process)
+    own = (ranges["rank"] == side.rank) & (ranges["process"] == side.process)
     loader_set = union(ranges["start"][own], ranges["end"][own])
     loading = covered(loader_set, side.start - side.before, side.start) > side.before // 2
-    optimizer = calls_in_ranges(run, _OPTIMIZER)[side.call]
-    pause = (side.deflated_before >= pause_ns) & ~loading
-    graphs = side.kind == CallKind.GRAPH_LAUNCH
-    # Waits, allocations and copies from or to the host are no launches: no graph takes them over.
-    stays = np.isin(side.kind, (*SYNCS, CallKind.MALLOC, CallKind.FREE, CallKind.COPY, CallKind.MODULE))
-    left = ~loading & ~optimizer & ~graphs & ~stays
-    launch = np.isin(side.kind, LAUNCHES) & inside
-    gap_only = np.where(pause, side.deflated_own, work)
-    return Parts(
-        capture=judged.each(gap_only, left),
-        optimizer=judged.each(gap_only, optimizer & ~loading & ~graphs & ~stays),
-        loader=judged.each(work, loading),
-        pauses=judged.each(side.deflated_before, pause),
-        graphs=judged.each(gap_only, graphs & ~loading),
-        other=judged.each(gap_only, stays & ~loading & ~graphs),
-        launches=int(launch.sum()) / max(judged.count, 1),
-        launch_rows=np.flatnonzero(launch),
-        captured=_rows(run, side.call[left & ~pause]),
+    return _Groups(
+        loading=loading,
+        optimizer=calls_in_ranges(run, _OPTIMIZER)[side.call],
+        graphs=side.kind == CallKind.GRAPH_LAUNCH,
+        # Waits, allocations and copies from or to the host are no launches: no graph takes them over.
+        stays=np.isin(side.kind, (*SYNCS, CallKind.MALLOC, CallKind.FREE, CallKind.COPY, CallKind.MODULE)),
+        pause=(side.deflated_before >= pause_ns) & ~loading,
     )
 
 
-def _rows(run: Run, calls: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _parts(run: Run, judged: Steady, pause_ns: float) -> Parts:
+    side, inside = judged.side, judged.at >= 0
+    work, groups = side.deflated_before + side.deflated_own, _groups(run, side, pause_ns)
+    launch = np.isin(side.kind, LAUNCHES) & inside
+    gap_only = np.where(groups.pause, side.deflated_own, work)
+    return Parts(
+        capture=judged.each(gap_only, groups.captured),
+        optimizer=judged.each(gap_only, groups.optimizer & ~groups.loading & ~groups.graphs & ~groups.stays),
+        loader=judged.each(work, groups.loading),
+        pauses=judged.each(side.deflated_before, groups.pause),
+        graphs=judged.each(gap_only, groups.graphs & ~groups.loading),
+        other=judged.each(gap_only, groups.stays & ~groups.loading & ~groups.graphs),
+        launches=int(launch.sum()) / max(judged.count, 1),
+        launch_rows=np.flatnonzero(launch),
+        captured=_on_all_ranks(run, pause_ns),
+    )
+
+
+def _on_all_ranks(run: Run, pause_ns: float) -> npt.NDArray[np.bool_]:
+    """The calls that a graph takes over on every rank; long segments before them stay."""
     mask = np.zeros(len(run.table("runtime_calls")), bool)
-    mask[calls] = True
+    for side in host_sides(run).values():
+        groups = _groups(run, side, pause_ns)
+        mask[side.call[groups.captured & ~groups.pause]] = True
     return mask
 
 

@@ -13,7 +13,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.calls import links
 from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.kernel_classes import KernelClass, Precision
-from advisor.derive.sequence import Sequence, host_cost, on_gpu, sequence, source_lines
+from advisor.derive.sequence import Sequence, host_cost, on_gpu, sequence, sequences, source_lines
 from advisor.model import CopyKind, Evidence, Run
 from advisor.model.tables import Array
 from advisor.replay.changes import Edit, Factor
@@ -89,10 +89,14 @@ def detect(ctx: Context) -> Draft | None:
 
 
 def _edits(ctx: Context, found: Sequence, written: Written) -> list[Edit]:
-    gone = on_gpu(ctx.run, found, written.inside)
-    gone[written.moved] = True
+    gone, products = (np.zeros(len(gpu_work(ctx.run)), bool) for _ in range(2))
+    for each in sequences(ctx.run):
+        same = written if each is found else _written_out(ctx.run, each)
+        gone |= on_gpu(ctx.run, each, same.inside)
+        gone[same.moved] = True
+        products |= on_gpu(ctx.run, each, same.products)
     kept = Factor(1.0, ctx.threshold("products_left"), ctx.threshold("products_left_at_best"))
-    return [Edit(work=gone, vanish=True), Edit(work=on_gpu(ctx.run, found, written.products), gpu=kept)]
+    return [Edit(work=gone, vanish=True), Edit(work=products, gpu=kept)]
 
 
 def _written_out(run: Run, found: Sequence) -> Written:

@@ -8,9 +8,10 @@ from collections import defaultdict
 import numpy as np
 
 from advisor.derive.bounds import two_sided
+from advisor.derive.gpus import gpu_work
 from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.phases import optimizer_calls
-from advisor.derive.sequence import Sequence, on_gpu, runs_of, sequence, source_lines
+from advisor.derive.sequence import Sequence, on_gpu, runs_of, sequence, sequences, source_lines
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
 from advisor.replay.changes import Edit
@@ -37,9 +38,7 @@ def detect(ctx: Context) -> Draft | None:
     found, pace = sequence(ctx.run), two_sided(ctx.run)
     if pace is None:
         return None
-    chain = runs_of(np.isin(found.kind, FUSABLE) & ~_optimizer(ctx.run, found), found.stream)
-    lengths = np.bincount(chain[chain >= 0]) if (chain >= 0).any() else np.empty(0, np.int64)
-    chained = (chain >= 0) & (lengths[np.maximum(chain, 0)] >= ctx.threshold("min_chain")) if len(lengths) else chain >= 0
+    chain, lengths, chained = _chains(ctx, found)
     if not chained.any():
         return None
     vanish = chained & ~_longest(found, chain, len(lengths))
@@ -51,7 +50,7 @@ def detect(ctx: Context) -> Draft | None:
     kernels = int(chained.sum()) // max(found.steps, 1)
     return Draft(
         title=f"{kernels} pointwise kernels a step in {chains} chains pass their data through memory again and again",
-        edits=[Edit(work=on_gpu(ctx.run, found, vanish), vanish=True)],
+        edits=[Edit(work=_on_all_ranks(ctx), vanish=True)],
         change=Change(host_ns=host, gpu_ns=gpu, limit_ns=gpu + host),
         facts={
             "kernels_per_step": kernels,
@@ -64,6 +63,23 @@ def detect(ctx: Context) -> Draft | None:
         locations=source_lines(ctx.run, found, chained),
         subject=_kinds(ctx.run, found, chained),
     )
+
+
+def _chains(ctx: Context, found: Sequence) -> tuple[Array, Array, Array]:
+    """For each kernel the number of its chain (-1: none); the length of each chain; which kernels are in one that counts."""
+    chain = runs_of(np.isin(found.kind, FUSABLE) & ~_optimizer(ctx.run, found), found.stream)
+    lengths = np.bincount(chain[chain >= 0]) if (chain >= 0).any() else np.empty(0, np.int64)
+    chained = (chain >= 0) & (lengths[np.maximum(chain, 0)] >= ctx.threshold("min_chain")) if len(lengths) else chain >= 0
+    return chain, lengths, chained
+
+
+def _on_all_ranks(ctx: Context) -> Array:
+    """What a compiler takes away on every rank, as a mask over `gpu_work`."""
+    gone = np.zeros(len(gpu_work(ctx.run)), bool)
+    for found in sequences(ctx.run):
+        chain, lengths, chained = _chains(ctx, found)
+        gone |= on_gpu(ctx.run, found, chained & ~_longest(found, chain, len(lengths)))
+    return gone
 
 
 def _optimizer(run: Run, found: Sequence) -> Array:

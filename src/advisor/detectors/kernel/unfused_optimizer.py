@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.derive.attribution import work_of_calls
 from advisor.derive.bounds import two_sided
 from advisor.derive.host import HostSide, host_sides
 from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.phases import optimizer_calls, optimizer_name
-from advisor.derive.sequence import costliest, host_cost, on_gpu, sequence, source_lines, steady_calls
+from advisor.derive.sequence import costliest, host_cost, sequence, source_lines, steady_calls
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
 from advisor.replay.changes import Edit, Factor
@@ -38,7 +39,7 @@ def detect(ctx: Context) -> Draft | None:
         confidence="medium",
         edits=[
             Edit(calls=phase, host=Factor(ctx.threshold("host_left_at_worst"), left, left / 2)),
-            Edit(work=on_gpu(run, found, kernels), gpu=Factor(1.0, traffic, traffic / 2)),
+            Edit(work=work_of_calls(run, phase), gpu=Factor(1.0, traffic, traffic / 2)),
         ],
         change=Change(
             host_ns=round(host * (1 - left)), gpu_ns=round(gpu * (1 - traffic)), limit_ns=host + gpu

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.derive.bounds import two_sided
+from advisor.derive.gpus import gpu_work
 from advisor.derive.kernel_classes import KernelClass, Precision
-from advisor.derive.sequence import costliest, on_gpu, sequence, source_lines
+from advisor.derive.sequence import costliest, on_gpu, sequence, sequences, source_lines
 from advisor.model import Evidence
 from advisor.model.device_table import spec_of, tensor_core_types
+from advisor.model.tables import Array
 from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
@@ -42,7 +44,7 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"{count} matrix products a step run in FP32 without tensor cores, {spent / pace.step_ns:.0%} of the step",
         confidence="medium",
-        edits=[Edit(work=on_gpu(ctx.run, found, slow), gpu=Factor(1 / unlikely, 1 / likely, 1 / best))],
+        edits=[Edit(work=_on_all_ranks(ctx), gpu=Factor(1 / unlikely, 1 / likely, 1 / best))],
         change=Change(gpu_ns=gone, limit_ns=most),
         facts={
             "kernels_per_step": count,
@@ -61,3 +63,10 @@ def detect(ctx: Context) -> Draft | None:
         locations=source_lines(ctx.run, found, slow),
         subject=["fp32", "matrix"],
     )
+
+
+def _on_all_ranks(ctx: Context) -> Array:
+    slow = np.zeros(len(gpu_work(ctx.run)), bool)
+    for found in sequences(ctx.run):
+        slow |= on_gpu(ctx.run, found, np.isin(found.kind, _MATRIX) & (found.precision == Precision.FP32))
+    return slow
