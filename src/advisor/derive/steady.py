@@ -62,9 +62,11 @@ class Steady:
     def host_within(self, intervals: IntervalSet) -> int:
         """Host work inside the intervals per ordinary step, without waits and without what the profiler added, ns."""
         side = self.side
-        part = covered(intervals, side.start - side.before, side.start) / np.maximum(side.before, 1)
-        work = part * side.deflated_before + contains(intervals, side.start) * side.deflated_own
-        return int(work[self.at >= 0].sum()) // max(self.count, 1)
+        # A segment that begins in one step can end in the next: what counts is where the interval lies, not the call after it.
+        inside = intersect(intervals, (self.start, self.end))
+        part = covered(inside, side.start - side.before, side.start) / np.maximum(side.before, 1)
+        work = part * side.deflated_before + contains(inside, side.start) * side.deflated_own
+        return int(work.sum()) // max(self.count, 1)
 
     def turns(self, waited_ns: int) -> int:
         """What of the step's `wait_ns` is due to waits of this length in total: their share of all waiting for the GPU.
