@@ -20,7 +20,7 @@ from advisor.derive.gpus import KERNEL, gpu_work
 from advisor.derive.host import HostSide, host_sides
 from advisor.derive.intervals import IntervalSet, complement, intersect, length, merge, subtract, union
 from advisor.derive.kernel_classes import KernelClass, kernel_kinds
-from advisor.derive.steps import StepTime, step_time, steps
+from advisor.derive.steps import StepTime, step_times, steps
 from advisor.model import Run
 
 # Gaps between dependent kernels of a full queue are about a microsecond; a longer one up to STREAM_GAP_NS is still the
@@ -74,12 +74,9 @@ def all_sides(run: Run) -> list[TwoSided]:
 
 
 def _all_sides(run: Run) -> list[TwoSided]:
-    recorded = step_time(run)
-    if recorded is None:
-        return []
     found, hosts = steps(run), host_sides(run)
     result = []
-    for rank, process in found.members:
+    for (rank, process), recorded in step_times(run).items():
         mine = found.of(rank, process)
         chosen = mine[found.steady[mine]]
         gpus = [a for a in activities(run) if (a.gpu.rank, a.gpu.process) == (rank, process)]
@@ -87,7 +84,7 @@ def _all_sides(run: Run) -> list[TwoSided]:
         side = hosts.get((rank, process))
         spans = (found.start[chosen], found.end[chosen])
         host, real = _host_side(side, spans) if side is not None and len(side) else (recorded.step_ns, recorded.step_ns)
-        result.append(_combine(recorded, rank, process, host, real, gpu, peers))
+        result.append(_combine(recorded, host, real, gpu, peers))
     return result
 
 
@@ -136,9 +133,11 @@ def _host_side(side: HostSide, spans: IntervalSet) -> tuple[int, int]:
     return recorded // n, deflated // n
 
 
-def _combine(recorded: StepTime, rank: int, process: int, host: int, real: int, gpu: int, peers: int) -> TwoSided:
+def _combine(recorded: StepTime, host: int, real: int, gpu: int, peers: int) -> TwoSided:
     step = recorded.step_ns
-    side = TwoSided(rank, process, step, real, min(gpu, step), 0, step, host)
+    if host > step:  # a mean beside a median
+        host, real = step, round(real * step / host)
+    side = TwoSided(recorded.rank, recorded.process, step, real, min(gpu, step), 0, step, host)
     if side.gpu_ns >= GPU_BOUND * step:
         return replace(side, wait_ns=step - side.gpu_ns, host_ns=min(real, side.gpu_ns))
     # How far the two sides took turns, as a share of the shorter side; the profiler stretches the host, not the share.
@@ -146,4 +145,4 @@ def _combine(recorded: StepTime, rank: int, process: int, host: int, real: int, 
     shorter = min(host, side.gpu_ns)
     share = min(turns / shorter, 1.0) if shorter > 0 else 0.0
     wait = int(share * min(real, side.gpu_ns))
-    return replace(side, step_ns=min(max(real, side.gpu_ns) + wait, step), wait_ns=wait)
+    return replace(side, step_ns=max(real, side.gpu_ns) + wait, wait_ns=wait)

@@ -262,32 +262,28 @@ def _hitches(
 
 def step_time(run: Run) -> StepTime | None:
     """The steady step of the slowest rank, as recorded; None without steps. See `bounds` for the unprofiled estimate."""
-    return run.derived(_step_time)
+    return max(step_times(run).values(), key=lambda one: one.step_ns, default=None)
 
 
-def _step_time(run: Run) -> StepTime | None:
+def step_times(run: Run) -> dict[tuple[int, int], StepTime]:
+    """The steady step of each (rank, process) that has steps, as recorded."""
+    return run.derived(_step_times)
+
+
+def _step_times(run: Run) -> dict[tuple[int, int], StepTime]:
     found = steps(run)
-    slowest: StepTime | None = None
-    for rank, process in found.members:
-        mine = found.of(rank, process)
-        chosen = mine[found.steady[mine]]
-        host, gpu = (found.end - found.start)[chosen], found.gpu_period[chosen]
-        gpu = gpu[gpu > 0]
-        # The median of each side, not of the longer one a step: the sides overshoot in different steps.
-        side = gpu if len(gpu) and np.median(gpu) >= np.median(host) else host
-        mean = max(float(host.mean()), float(gpu.mean()) if len(gpu) else 0.0)
-        middle = float(np.median(side))
-        uneven = mean > UNEVEN * middle and len(chosen) > 2
-        this = StepTime(
-            rank,
-            process,
-            len(chosen),
-            int(middle),
-            int(np.quantile(side, 0.1)),
-            int(np.quantile(side, 0.9)),
-            int(mean),
-            uneven,
-        )
-        if slowest is None or this.step_ns > slowest.step_ns:
-            slowest = this
-    return slowest
+    return {(rank, process): _time_of(found, rank, process) for rank, process in found.members}
+
+
+def _time_of(found: Steps, rank: int, process: int) -> StepTime:
+    mine = found.of(rank, process)
+    chosen = mine[found.steady[mine]]
+    host, gpu = (found.end - found.start)[chosen], found.gpu_period[chosen]
+    gpu = gpu[gpu > 0]
+    # The median of each side, not of the longer one a step: the sides overshoot in different steps.
+    side = gpu if len(gpu) and np.median(gpu) >= np.median(host) else host
+    mean = max(float(host.mean()), float(gpu.mean()) if len(gpu) else 0.0)
+    middle = float(np.median(side))
+    uneven = mean > UNEVEN * middle and len(chosen) > 2
+    low, high = (int(np.quantile(side, share)) for share in (0.1, 0.9))
+    return StepTime(rank, process, len(chosen), int(middle), low, high, int(mean), uneven)
