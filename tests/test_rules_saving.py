@@ -40,6 +40,18 @@ def test_high_is_the_limit_and_leaves_room_for_the_gpu_work() -> None:
     assert bound_saving(Change(host_ns=100, gpu_ns=100), step).high_ns == 200
 
 
+def test_what_the_limit_exceeds_the_change_by_is_gpu_time_where_the_change_takes_any() -> None:
+    gpu_bound = two_sided(host=100, gpu=1000)
+    assert bound_saving(Change(gpu_ns=300, limit_ns=500), gpu_bound) == Saving(0, 300, 500, "bound")
+    assert bound_saving(Change(limit_ns=500), gpu_bound) == Saving(0, 0, 500, "bound")  # nothing certain, but possible
+    # Of host time or waits alone, however much: 700 ns of GPU work stay in the way.
+    balanced = two_sided(host=1000, gpu=700)
+    assert bound_saving(Change(host_ns=200, limit_ns=900), balanced).high_ns == 300
+    assert bound_saving(Change(wait_ns=100, limit_ns=900), two_sided(host=600, gpu=700, wait=100)).high_ns == 100
+    assert bound_saving(Change(host_ns=200, gpu_ns=100, limit_ns=500), balanced).high_ns == 500
+    assert bound_saving(Change(gpu_ns=300, limit_ns=100), gpu_bound).high_ns == 100
+
+
 def test_together_is_less_than_the_sum_and_at_least_the_largest() -> None:
     step = two_sided(host=100, gpu=1000)
     changes = [Change(gpu_ns=400), Change(gpu_ns=400)]

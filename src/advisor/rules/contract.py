@@ -36,7 +36,8 @@ class Change:
     host_ns: host work that vanishes (Python, launches, loading, API calls) on the thread that drives the GPU.
     gpu_ns:  GPU time that vanishes (kernels, copies and gaps on the busiest stream order).
     wait_ns: time in which host and GPU waited for one another (synchronisation, a stall) and that can overlap afterwards.
-    limit_ns: the interval limit; the saving can never be more. None: host_ns + gpu_ns + wait_ns.
+    limit_ns: the interval limit; the saving can never be more. None: host_ns + gpu_ns + wait_ns. What it exceeds their sum
+              by counts as GPU time too, unless the change takes host time or waits alone.
     """
 
     host_ns: int = 0

@@ -31,11 +31,13 @@ def replayed_saving(edits: Sequence[Edit], replayed: Replay, step_ns: int, at_be
 def bound_saving(change: Change, step: TwoSided) -> Saving:
     """The saving of one change, basis `bound`: low 0, expected by step = max(host, gpu) + wait.
 
-    High is the interval limit, and no more than leaves room for the GPU work that stays.
+    High is the interval limit, and no more than leaves room for the GPU work that stays. What the limit exceeds the change by
+    is GPU time too, unless the change takes host time or waits alone.
     """
     total = change.host_ns + change.gpu_ns + change.wait_ns
     limit = total if change.limit_ns is None else change.limit_ns
-    stays = max(step.gpu_ns - change.gpu_ns, 0)
+    more = max(limit - total, 0) if change.gpu_ns or not (change.host_ns or change.wait_ns) else 0
+    stays = max(step.gpu_ns - change.gpu_ns - more, 0)
     high = max(min(limit, step.step_ns - stays), 0)
     expected = step.step_ns - step.after(host_ns=change.host_ns, gpu_ns=change.gpu_ns, wait_ns=change.wait_ns)
     return Saving(0, min(max(expected, 0), high), high, "bound")
