@@ -134,11 +134,23 @@ def work_of_calls(run: Run, calls: Mask) -> Mask:
 
 
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
-# Frames of the framework and of installed packages are not where the user can act.
+# Frames of the interpreter, of the framework and of installed packages are not where the user can act. The tracer writes
+# files of importable packages relative to where they are installed.
 _LIBRARY = re.compile(
-    r"(^|[/\\])(site-packages|dist-packages|lib[/\\]python\d|torch[/\\]|threading\.py|contextlib\.py|<frozen|<string)|^<built-in|"
-    r"^nn\.Module|^torch[/\\]|^<"
+    r"""
+    (^|[/\\]) (site-packages | dist-packages | lib[/\\]python\d[\d.]*) [/\\]
+    | (^|[/\\]) torch[/\\] (nn|optim|utils|autograd|cuda|distributed|amp|fx|jit|profiler|_\w+|functional)\b
+    | ^<
+    | ^(torch|torchvision|torchaudio|torchmetrics|numpy|scipy|pandas|PIL|cv2|sklearn|einops|tqdm|wandb|triton|apex|xformers
+      |flash_attn|transformer_engine|transformers|accelerate|datasets|peft|trl|timm|lightning|lightning_fabric
+      |pytorch_lightning|deepspeed|ignite|jax|flax|tensorflow|keras) [/\\]
+    | ^(_?threading|contextlib|functools|runpy|queue|selectors|socket|pickle|copy|copyreg|enum|abc|inspect|typing|random|warnings
+      |weakref|_weakrefset|_collections_abc|json|logging|multiprocessing|concurrent|asyncio|importlib|collections|subprocess
+      |tempfile|shutil|gzip|zipfile|posixpath|os|re|dataclasses) (\.py$|[/\\])
+    """,
+    re.VERBOSE,
 )
+_HOMES = ("home", "homes", "users", "documents and settings")
 
 
 def parse_frame(text: str) -> Location | None:
@@ -150,13 +162,17 @@ def parse_frame(text: str) -> Location | None:
 
 
 def shorten(path: str) -> str:
-    """The last three components of a path: no home folders, no user names."""
-    parts = [p for p in re.split(r"[/\\]+", path) if p not in ("", ".", "~")]
-    if len(parts) > 3 or re.match(r"^([/\\~]|\w:)", path):
-        # An absolute path may name a user in /home/NAME or /Users/NAME; these components are the first to go.
-        parts = parts[2:] if parts and parts[0].lower() in ("home", "users") else parts
-        parts = parts[-3:]
-    return "/".join(parts)
+    """The last three components of an absolute or long path, without any user's home folder."""
+    parts = [part for part in re.split(r"[/\\]+", path) if part not in ("", ".")]
+    *folders, file = parts or [path]
+    kept = [
+        folder
+        for i, folder in enumerate(folders)
+        if not (folder.startswith("~") or folder.lower() in _HOMES or (i and folders[i - 1].lower() in _HOMES))
+    ]
+    if len(kept) < 3 and kept == folders and not re.match(r"[/\\]|\w+:", path):
+        return "/".join(parts)
+    return "/".join([*(folder for folder in kept if not folder.endswith(":")), file][-3:])
 
 
 def locations(
@@ -170,56 +186,46 @@ def locations(
 
     A backward operator runs on a thread without Python frames: its moments find no line and count as unknown.
     """
-    forest, frames = frame_forest(run), run.table("python_frames")
-    total: dict[tuple[str, int | None, str | None], float] = defaultdict(float)
-    weight = np.ones(len(moments)) if weights is None else np.asarray(weights, float)
     if not len(moments):
         return []
-    if len(frames):
-        inner = forest.innermost(threads, moments)
-        place: dict[int, Location | None] = {}
-        for row, share in zip(inner.tolist(), weight.tolist(), strict=True):
-            if row < 0:
-                continue
-            if row not in place:
-                place[row] = _user_frame(run, frames["name"], forest.parent, row)
-            found = place[row]
-            if found is not None:
-                total[found.file, found.line, found.function] += share
-    else:
-        _by_stacks(run, threads, moments, weight, total)
+    weight = np.ones(len(moments)) if weights is None else np.asarray(weights, float)
+    by_frames = len(run.table("python_frames")) > 0
+    forest = frame_forest(run) if by_frames else op_forest(run)
+    inner, codes = forest.innermost(threads, moments), run.derived(_line_of_frame if by_frames else _line_of_op)
+    known = inner >= 0
+    found, slot = np.unique(codes[inner[known]], return_inverse=True)
+    spent = np.bincount(slot, weights=weight[known], minlength=len(found))
+    total: dict[tuple[str, int | None, str | None], float] = defaultdict(float)
+    for code, share in zip(found.tolist(), spent.tolist(), strict=True):
+        place = _first_line(run.strings[code]) if code >= 0 else None
+        if place is not None:
+            total[place.file, place.line, place.function] += share
     whole = float(weight.sum()) or 1.0
     ranked = sorted(total.items(), key=lambda item: (-item[1], str(item[0])))
     return [Location(file, line, function, round(share / whole, 4)) for (file, line, function), share in ranked[:most]]
 
 
-def _user_frame(run: Run, names: npt.NDArray[np.int32], parent: Rows, row: int) -> Location | None:
-    for _ in range(400):  # deeper than any stack worth reading
-        found = parse_frame(run.strings[int(names[row])])
-        if found is not None:
-            return found
-        row = int(parent[row])
-        if row < 0:
-            return None
-    return None
+def _first_line(text: str) -> Location | None:
+    """The innermost line of the user's in a frame, or in a stack of frames joined by ';'."""
+    return next(filter(None, (parse_frame(frame.strip()) for frame in text.split(";"))), None)
 
 
-def _by_stacks(
-    run: Run,
-    threads: npt.NDArray[np.int64],
-    moments: npt.NDArray[np.int64],
-    weight: npt.NDArray[np.float64],
-    total: dict[tuple[str, int | None, str | None], float],
-) -> None:
-    """Old traces keep each operator's call stack as text."""
-    ops = run.table("host_ops")
-    if not ops.has("stack"):
-        return
-    for row, share in zip(op_forest(run).innermost(threads, moments).tolist(), weight.tolist(), strict=True):
-        if row < 0:
-            continue
-        for frame in run.strings[int(ops["stack"][row])].split(";"):
-            found = parse_frame(frame.strip())
-            if found is not None:
-                total[found.file, found.line, found.function] += share
-                break
+def _line_of_frame(run: Run) -> npt.NDArray[np.int32]:
+    """For each row of `python_frames`: code of the innermost frame of the user's, itself or around it, else -1."""
+    names = run.table("python_frames")["name"]
+    return _inherited(run, frame_forest(run), names)
+
+
+def _line_of_op(run: Run) -> npt.NDArray[np.int32]:
+    """For each row of `host_ops`: code of the innermost recorded stack with a line of the user's, else -1.
+
+    Old traces keep each operator's call stack as text.
+    """
+    return _inherited(run, op_forest(run), run.table("host_ops")["stack"])
+
+
+def _inherited(run: Run, forest: Nesting, texts: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """For each row: the text of itself or the nearest ancestor whose text names a line of the user's, else -1."""
+    own = [int(code) for code in np.unique(texts) if code >= 0 and _first_line(run.strings[int(code)]) is not None]
+    nearest = forest.nearest(np.isin(texts, own))
+    return np.where(nearest >= 0, texts[np.maximum(nearest, 0)], np.int32(-1)) if len(texts) else texts
