@@ -33,12 +33,15 @@ _KIND_PATTERNS = tuple(
         ("reduce", r"reduce"),
     )
 )
-# Bytes of an element by the names that PyTorch and NCCL print.
+# Bytes of an element by the names that PyTorch and NCCL print, in lower case and without "c10::" or "nccl" before them.
 _ELEMENT = {
-    "float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "int": 4, "int32": 4,
-    "long": 8, "int64": 8, "short": 2, "char": 1, "int8": 1, "byte": 1, "uint8": 1, "bool": 1,
-    "float8_e4m3fn": 1, "float8_e5m2": 1, "c10::float8_e4m3fn": 1,
-}  # fmt: skip
+    **dict.fromkeys(("char", "int8", "byte", "uint8", "bool"), 1),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8e4m3", "float8e5m2"), 1),
+    **dict.fromkeys(("half", "float16", "bfloat16", "short", "int16", "uint16"), 2),
+    **dict.fromkeys(("float", "float32", "int", "int32", "uint32"), 4),
+    **dict.fromkeys(("double", "float64", "long", "int64", "uint64", "complexfloat"), 8),
+    "complexdouble": 16,
+}
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def _collectives(run: Run) -> Collectives:
     kernels = run.table("kernels")
     rows = np.flatnonzero(kernel_kinds(run).of(KernelClass.COMMUNICATION))
     calls = run.table("collective_calls")
-    call = _arguments(kernels, rows, calls)
+    call = _arguments(run, rows)
     kind = _by_text(run, kernels["name"][rows])
     known = call >= 0
     if known.any():
@@ -117,11 +120,17 @@ def _by_text(run: Run, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int8]:
     return np.array([collective_kind(run.strings[int(c)]) for c in distinct], np.int8)[inverse].reshape(-1)
 
 
-def _arguments(kernels: Table, rows: npt.NDArray[np.int64], calls: Table) -> npt.NDArray[np.int64]:
-    """For each kernel row: the row of `collective_calls` that describes it, by correlation or else by operator."""
+def _arguments(run: Run, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each kernel row: the row of `collective_calls` that describes it, by correlation or else by operator.
+
+    A host's wait for a collective is recorded like one, and moves nothing.
+    """
+    kernels, calls = run.table("kernels"), run.table("collective_calls")
+    waits = [code for code in np.unique(calls["collective"]) if run.strings[int(code)].lower() == "wait"]
+    moves = (calls["group_size"] != 1) & ~np.isin(calls["collective"], waits)
     result = np.full(len(rows), -1, np.int64)
     for column in ("op", "correlation"):
-        described = np.flatnonzero(calls.known(column) & (calls["group_size"] != 1))
+        described = np.flatnonzero(calls.known(column) & moves)
         if not len(described):
             continue
         keys, first = np.unique(
@@ -136,7 +145,8 @@ def _arguments(kernels: Table, rows: npt.NDArray[np.int64], calls: Table) -> npt
 
 def _bytes(run: Run, calls: Table) -> npt.NDArray[np.int64]:
     distinct, inverse = np.unique(calls["dtype"], return_inverse=True)
-    element = np.array([_ELEMENT.get(run.strings[int(c)].lower().removeprefix("c10::"), -1) for c in distinct], np.int64)
+    names = [re.sub("^(c10::|nccl)", "", run.strings[int(c)].lower()) for c in distinct]
+    element = np.array([_ELEMENT.get(name, -1) for name in names], np.int64)
     each = element[inverse].reshape(-1) if len(distinct) else np.empty(0, np.int64)
     count = np.maximum(calls["elements_in"], calls["elements_out"])
     computed = np.where((each > 0) & (count >= 0), count * each, -1)
