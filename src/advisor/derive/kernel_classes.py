@@ -82,6 +82,7 @@ _CLASS_PATTERNS: tuple[tuple[KernelClass, tuple[str, ...]], ...] = (
     (KernelClass.GEMM, (r"^triton_tem_fused\w*mm",)),
     (KernelClass.ATTENTION, (r"^triton_tem_fused\w*attention",)),
     (KernelClass.FUSED, (r"^triton_",)),
+    (KernelClass.LIBRARY, (r"\bdali::|nvjpeg|cvcuda|\bnpp[a-z]*::",)),  # the input pipeline's own kernels
     (KernelClass.COPY, (r"reshape_and_cache|init_device_workspace",)),
     (
         KernelClass.ATTENTION,

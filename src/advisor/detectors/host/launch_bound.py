@@ -51,6 +51,11 @@ def detect(ctx: Context) -> Draft | None:
     judged = steady(ctx.run)
     if judged is None:
         raise NotApplicable("the input holds no steps with CUDA calls and GPU work")
+    if judged.side.launches_block:
+        raise NotApplicable(
+            "launches wait for their kernels, so nothing tells what issuing alone costs",
+            "unset CUDA_LAUNCH_BLOCKING and record again",
+        )
     parts = _parts(ctx.run, judged, ctx.threshold("pause_ns"))
     step = judged.step
     idle = max(parts.issuing - step.gpu_ns, 0) / max(step.step_ns, 1)

@@ -10,7 +10,7 @@ from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.intervals import IntervalSet, covered, union
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import Steady, steady
-from advisor.detectors.input.loading import Loading, change, evidence, gain, loading, workers_needed
+from advisor.detectors.input.loading import Loading, change, evidence, gain, loading
 from advisor.detectors.words import time_text
 from advisor.model import CopyKind, Run
 from advisor.replay.changes import Edit
@@ -47,7 +47,6 @@ def _by_ranges(ctx: Context, judged: Steady, found: Loading) -> Draft | None:
             "loader_frac": round(share, 4),
             "gpu_idle_ns": found.idle_ns,
             "range": name,
-            "times_more": workers_needed(judged, found.wait_ns, gone) + 1,
         },
         evidence=[evidence(judged, found.when, f"Waiting in {name[:60]}")],
         locations=locations(ctx.run, thread_keys(ranges)[found.rows], ranges["start"][found.rows] - 1),

@@ -7,22 +7,20 @@ import numpy as np
 from advisor.derive.bounds import two_sided
 from advisor.derive.gpus import gpu_work
 from advisor.derive.kernel_classes import KernelClass, Precision
-from advisor.derive.sequence import costliest, on_gpu, sequence, sequences, source_lines
+from advisor.derive.sequence import Sequence, costliest, on_gpu, sequence, sequences, source_lines
+from advisor.detectors.words import count_text
 from advisor.model import Evidence
 from advisor.model.device_table import spec_of, tensor_core_types
 from advisor.model.tables import Array
 from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
-_MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION)
-
 
 def detect(ctx: Context) -> Draft | None:
     found, pace, device = sequence(ctx.run), two_sided(ctx.run), ctx.device
     if pace is None:
         return None
-    matrix = np.isin(found.kind, _MATRIX)
-    slow = matrix & (found.precision == Precision.FP32)
+    slow = _slow(found)
     spent = found.per_step(found.gpu_ns, slow)
     if spent < ctx.threshold("min_share") * pace.step_ns:
         return None
@@ -41,8 +39,10 @@ def detect(ctx: Context) -> Draft | None:
         return None
     gone, most = round(spent * (1 - 1 / likely)), round(spent * (1 - 1 / best))
     count = int(slow.sum()) // max(found.steps, 1)
+    both = bool((found.kind[slow] == KernelClass.CONVOLUTION).any())
+    words = f"{count} matrix products and convolutions" if both else count_text(count, "matrix product")
     return Draft(
-        title=f"{count} matrix products a step run in FP32 without tensor cores, {spent / pace.step_ns:.0%} of the step",
+        title=f"{words} a step run in FP32 without tensor cores, {spent / pace.step_ns:.0%} of the step",
         confidence="medium",
         edits=[Edit(work=_on_all_ranks(ctx), gpu=Factor(1 / unlikely, 1 / likely, 1 / best))],
         change=Change(gpu_ns=gone, limit_ns=most),
@@ -65,8 +65,20 @@ def detect(ctx: Context) -> Draft | None:
     )
 
 
+def _slow(found: Sequence) -> Array:
+    """Matrix products in FP32, and convolutions unless others of the run use tensor cores.
+
+    cuDNN takes TF32 by default; where only some convolutions run in FP32, their shapes decided that and no switch helps.
+    """
+    fp32 = found.precision == Precision.FP32
+    tensor_cores = np.isin(found.precision, (Precision.TF32, Precision.FP16, Precision.BF16, Precision.FP8))
+    convolution = found.kind == KernelClass.CONVOLUTION
+    allowed = bool((convolution & tensor_cores).any())
+    return np.asarray(fp32 & ((found.kind == KernelClass.GEMM) | (convolution & (not allowed))), bool)
+
+
 def _on_all_ranks(ctx: Context) -> Array:
     slow = np.zeros(len(gpu_work(ctx.run)), bool)
     for found in sequences(ctx.run):
-        slow |= on_gpu(ctx.run, found, np.isin(found.kind, _MATRIX) & (found.precision == Precision.FP32))
+        slow |= on_gpu(ctx.run, found, _slow(found))
     return slow
