@@ -1,0 +1,67 @@
+"""Convolutions whose kernels want channels last while the tensors are channels first: cuDNN converts to and fro."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from advisor.derive.bounds import two_sided
+from advisor.derive.kernel_classes import KernelClass
+from advisor.derive.sequence import Sequence, costliest, on_gpu, sequence, source_lines
+from advisor.model import Evidence, Run
+from advisor.model.tables import Array
+from advisor.replay.changes import Edit, Factor
+from advisor.rules.contract import Change, Context, Draft
+
+_CONVERSION = re.compile(r"nchw_?(to|2)_?nhwc|nhwc_?(to|2)_?nchw|ncdhw_?(to|2)_?ndhwc|transpose_readwrite", re.I)
+# Kernels of norms and pooling that exist in two forms, here the ones for channels first.
+_CHANNELS_FIRST = re.compile(
+    r"batch_norm_(backward|collect_statistics|transform_input|backward_reduce|backward_elemt)_kernel(?!_channels_last)"
+    r"|bn_(fw|bw)_(tr_)?1C11|max_pool\w*_nchw|(max|avg)_pool2d\w*_frame<|max_pool_(forward|backward)_nchw",
+    re.I,
+)
+_CHANNELS_LAST = re.compile(r"channels_last|nhwc", re.I)
+
+
+def detect(ctx: Context) -> Draft | None:
+    run, found, pace = ctx.run, sequence(ctx.run), two_sided(ctx.run)
+    if pace is None or not len(found):
+        return None
+    conversions = _named(run, found, _CONVERSION)
+    spent, host = found.per_step(found.gpu_ns, conversions), found.per_step(found.host_ns, conversions)
+    convolutions = bool((found.kind == KernelClass.CONVOLUTION).any())
+    if not convolutions or spent < ctx.threshold("min_share") * pace.step_ns:
+        return None
+    others = _named(run, found, _CHANNELS_FIRST) & ~_named(run, found, _CHANNELS_LAST)
+    slow = found.per_step(found.gpu_ns, others)
+    left, least = ctx.threshold("channels_last_left"), ctx.threshold("channels_last_left_at_best")
+    count = int(conversions.sum()) // max(found.steps, 1)
+    rows = [[name[:90], "conversion", calls, gpu] for name, calls, gpu in costliest(run, found, conversions, 4)]
+    rows += [[name[:90], "channels first", calls, gpu] for name, calls, gpu in costliest(run, found, others, 4)]
+    return Draft(
+        title=f"{count} layout conversions a step round convolutions take {spent / pace.step_ns:.0%} of the step"
+        + (f", channels-first norms and pooling {slow / pace.step_ns:.0%}" if slow >= 0.005 * pace.step_ns else ""),
+        confidence="medium",
+        edits=[
+            Edit(work=on_gpu(run, found, conversions), vanish=True),
+            Edit(work=on_gpu(run, found, others), gpu=Factor(1.0, left, least)),
+        ],
+        change=Change(
+            host_ns=host, gpu_ns=spent + round(slow * (1 - left)), limit_ns=spent + round(slow * (1 - least)) + host
+        ),
+        facts={
+            "conversions_per_step": count,
+            "conversions_ns": spent,
+            "norms_and_pooling_ns": slow,
+            "conversions_share_frac": round(spent / pace.step_ns, 4),
+        },
+        evidence=[Evidence("Kernels that the layout costs, per step", ["kernel", "what", "calls", "gpu_ns"], rows)],
+        locations=source_lines(run, found, conversions),
+        subject=["channels-first"],
+    )  # fmt: skip
+
+
+def _named(run: Run, found: Sequence, pattern: re.Pattern[str]) -> Array:
+    names = run.table("kernels")["name"][found.row]
+    return np.isin(names, [code for code in np.unique(names) if pattern.search(run.strings[int(code)])])
