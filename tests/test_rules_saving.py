@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.derive.bounds import TwoSided
 from advisor.model import Saving
+from advisor.replay.changes import Edit
 from advisor.rules.contract import Change
-from advisor.rules.saving import Claim, bound_saving, combined_saving
+from advisor.rules.saving import Claim, bound_saving, combined_saving, spares_gpu
 
 
 def two_sided(host: int, gpu: int, wait: int = 0) -> TwoSided:
@@ -80,6 +82,23 @@ def test_savings_without_a_change_take_their_share_of_what_is_left() -> None:
 
 def test_nothing_claimed() -> None:
     assert combined_saving([], two_sided(10, 10)) is None
+
+
+def test_no_two_claims_on_host_time_leave_less_than_the_work_of_the_gpu() -> None:
+    step = two_sided(host=1000, gpu=200)
+    wait = Claim(Saving(700, 800, 800, "bound"), spares_gpu=False)
+    both = combined_saving([wait, wait], step)
+    assert both is not None and (both.low_ns, both.expected_ns, both.high_ns) == (700, 800, 800)
+    kernels = Claim(Saving(0, 50, 100, "bound"))
+    more = combined_saving([wait, wait, kernels], step)
+    assert more is not None and (more.expected_ns, more.high_ns) == (850, 900)
+
+
+def test_what_spares_the_gpu() -> None:
+    host = Edit(intervals=(np.array([0]), np.array([1])))
+    gpu = Edit(work=np.array([True]), vanish=True)
+    assert not spares_gpu(Change(host_ns=5, limit_ns=9), [host])
+    assert spares_gpu(Change(host_ns=5), [host, gpu]) and spares_gpu(Change(gpu_ns=5), []) and spares_gpu(None, [])
 
 
 amounts = st.integers(0, 10**12)

@@ -17,7 +17,7 @@ from advisor.derive.breakdown import breakdown
 from advisor.model import Notice, Report, RuleOutcome, Run
 from advisor.rules.catalogue import Entry, catalogue, chosen
 from advisor.rules.contract import Context, Draft, NotApplicable
-from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint, saving_of
+from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint, retimed, saving_of
 from advisor.rules.pace import Pace, pace
 from advisor.rules.plain import plain_text
 from advisor.rules.ranking import LEAST_SHARE, folded, ranked
@@ -145,9 +145,18 @@ def _rescaled(rule: Rule, draft: Draft, fuller: Run, ratio: float | None) -> Dra
     """
     if ratio is None:
         return replace(draft, edits=[], change=None, saving=None)
-    saving = saving_of(rule, draft, pace(fuller)) if draft.edits else draft.saving
+    paced = pace(fuller)
+    saving = saving_of(rule, draft, paced) if draft.edits else draft.saving
+    caveats = list(draft.caveats)
+    if saving or draft.change:
+        step = paced.step.step_ns if paced.step else 0
+        caveats.append(
+            f"Title and table are as the fuller recording has it, where a step takes {step / 1e6:.1f} ms without the profiler; "
+            "the saving refers to the step of this report."
+        )
     return replace(
         draft,
+        caveats=caveats,
         edits=[],
         change=scaled_change(draft.change, ratio) if draft.change else None,
         saving=scaled(saving, ratio) if saving else None,
@@ -185,7 +194,9 @@ def _standing(run: Run, judged: list[Judged], paced: Pace, redact: bool) -> tupl
             state, reason = "clean", f"seen, but worth at most {most / step.step_ns if step else 0:.1%} of the step"
         all_kept += kept
         outcome[one.rule.id] = RuleOutcome(one.rule.id, state, reason, one.capture)
-    under = folded([each.finding for each in all_kept], {one.rule.id: one.rule for one in judged})
+    lent = {each.finding.rule for each in all_kept if each.lent}
+    under = folded([each.finding for each in all_kept], {one.rule.id: one.rule for one in judged}, lent)
+    all_kept = retimed(all_kept, under, step.step_ns if step else 0)
     for name, top in under.items():
         outcome[name] = RuleOutcome(name, "found", f"reported under {top}")
     by_print = {each.finding.fingerprint: each for each in all_kept if each.finding.rule not in under}

@@ -16,7 +16,7 @@ from advisor.rules.pace import Pace
 from advisor.rules.plain import plain, plain_location, plain_text
 from advisor.rules.ranking import confidence, expected, severity
 from advisor.rules.rule import Rule
-from advisor.rules.saving import Claim, bound_saving, clipped, replayed_saving
+from advisor.rules.saving import Claim, bound_saving, clipped, replayed_saving, spares_gpu
 from advisor.rules.validity import torch_version
 
 
@@ -34,11 +34,16 @@ class Judged:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A finding and the change its saving came from, if it came from one."""
+    """A finding and the change its saving came from, if it came from one.
+
+    lent: it was judged in the fuller recording, and its saving brought to the step of the light one.
+    """
 
     finding: Finding
     change: Change | None
     edits: tuple[Edit, ...] = ()
+    spares_gpu: bool = True
+    lent: bool = False
 
 
 def checked(rule: Rule, draft: Draft) -> Draft:
@@ -82,7 +87,9 @@ def candidates(one: Judged, run: Run, pace: Pace, redact: bool) -> list[Candidat
             finding.fingerprint += f"-{count}"
         replayed = finding.saving is not None and finding.saving.basis == "replay" and draft.saving is None
         own = draft.change if draft.saving is None else None
-        made.append(Candidate(finding, own, tuple(draft.edits) if replayed else ()))
+        edits = tuple(draft.edits) if replayed else ()
+        spares = spares_gpu(draft.change, draft.edits)
+        made.append(Candidate(finding, own, edits, spares, one.run is not None and one.run is run.fuller))
     return made
 
 
@@ -90,6 +97,23 @@ def fingerprint(rule: Rule, draft: Draft) -> str:
     """Stable over re-runs of the same program: made of the rule and the subject's words, never of times."""
     words = "\0".join([rule.id, *map(plain_text, draft.subject)])
     return f"{rule.id}:{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
+
+
+def retimed(kept: list[Candidate], under: dict[str, str], step_ns: int) -> list[Candidate]:
+    """A finding lent by the fuller recording takes the saving of the one it takes in: the light recording measured that."""
+    result = list(kept)
+    for place, outer in enumerate(kept):
+        finding = outer.finding
+        own = [one for one in kept if under.get(one.finding.rule) == finding.rule and not one.lent]
+        inner = max(own, key=lambda one: expected(one.finding), default=None)
+        if not outer.lent or inner is None or finding.saving is None or expected(inner.finding) <= expected(finding):
+            continue
+        saving, other = finding.saving, inner.finding.saving
+        assert other is not None
+        both = Saving(min(saving.low_ns, other.low_ns), other.expected_ns, max(saving.high_ns, other.high_ns), other.basis)
+        told = replace(finding, saving=both, severity=severity(both, step_ns), confidence=confidence(finding.confidence, both))
+        result[place] = replace(inner, finding=told, lent=True)
+    return result
 
 
 def claims(standing: list[Candidate]) -> list[Claim]:
@@ -101,7 +125,11 @@ def claims(standing: list[Candidate]) -> list[Claim]:
         key = finding.alternative_to or (finding.rule if finding.rule in contested else finding.fingerprint)
         if finding.saving is not None and (key not in best or expected(finding) > expected(best[key].finding)):
             best[key] = one
-    return [Claim(one.finding.saving, one.change, one.edits) for one in best.values() if one.finding.saving is not None]
+    return [
+        Claim(one.finding.saving, one.change, one.edits, one.spares_gpu)
+        for one in best.values()
+        if one.finding.saving is not None
+    ]
 
 
 def saving_of(rule: Rule, draft: Draft, pace: Pace) -> Saving | None:

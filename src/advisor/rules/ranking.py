@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from advisor.model import Finding, Saving
 from advisor.model.report import CONFIDENCES, SEVERITIES, Confidence, Severity
 from advisor.rules.rule import Rule
@@ -9,6 +11,7 @@ from advisor.rules.rule import Rule
 # docs/report-json.md: severity by expected share of the step. Below the last a finding is not worth an action.
 _SEVERITY_FROM: tuple[tuple[float, Severity], ...] = ((0.10, "high"), (0.03, "medium"), (0.01, "low"))
 LEAST_SHARE = 0.01
+SAME_TIME = 0.75  # share of a saving seen in one recording that another recording must show to mean the same time
 
 
 def severity(saving: Saving | None, step_ns: int, danger: Severity | None = None) -> Severity:
@@ -61,10 +64,11 @@ def _key(finding: Finding) -> tuple[object, ...]:
     )
 
 
-def folded(findings: list[Finding], rules: dict[str, Rule]) -> dict[str, str]:
+def folded(findings: list[Finding], rules: dict[str, Rule], lent: Collection[str] = ()) -> dict[str, str]:
     """Rule ids whose findings are told under another rule that explains them -> that rule.
 
-    A rule takes in those it `subsumes` if its own best finding is expected to save at least as much.
+    A rule takes in those it `subsumes` if its own best finding is expected to save at least as much. A rule in `lent` was
+    judged in another recording of the run, so that two measures of one time differ: most of it is enough.
     """
     best: dict[str, int] = {}
     for finding in findings:
@@ -76,6 +80,7 @@ def folded(findings: list[Finding], rules: dict[str, Rule]) -> dict[str, str]:
 
     for name in sorted(best, key=lambda rule: (-best[rule], rule)):
         for inner in rules[name].subsumes:
-            if inner in best and inner not in under and best[inner] <= best[name] and root(name) != inner:
+            enough = best[name] >= best.get(inner, 0) * (SAME_TIME if name in lent and inner not in lent else 1.0)
+            if inner in best and inner not in under and enough and root(name) != inner:
                 under[inner] = name
     return {name: root(name) for name in sorted(under)}

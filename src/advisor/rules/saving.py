@@ -14,11 +14,16 @@ from advisor.rules.contract import Change
 
 @dataclass(frozen=True)
 class Claim:
-    """What one finding claims: its saving, and the change and the edits it came from, as far as there are any."""
+    """What one finding claims: its saving, and the change and the edits it came from, as far as there are any.
+
+    spares_gpu: whether the fix may take work from the GPU, or move some beside other; without such a fix no step is shorter
+    than the GPU's work.
+    """
 
     saving: Saving
     change: Change | None = None
     edits: tuple[Edit, ...] = ()
+    spares_gpu: bool = True
 
 
 def replayed_saving(edits: Sequence[Edit], replayed: Replay, step_ns: int, at_best_ns: int = 0) -> Saving:
@@ -46,10 +51,18 @@ def bound_saving(change: Change, step: TwoSided) -> Saving:
 def combined_saving(claims: Sequence[Claim], step: TwoSided, replayed: Replay | None = None) -> Saving | None:
     """What all claims save together; None without claims.
 
-    Claims with edits are replayed together, and the others take their share of what that leaves.
+    Claims with edits are replayed together, and the others take their share of what that leaves. Claims may mean the same
+    time, so what is left is never below the GPU's work less what single claims take from it.
     """
+    if len(claims) < 2:
+        return claims[0].saving if claims else None
     if replayed is None or not any(claim.edits for claim in claims):
-        return _combined_bounds(claims, step)
+        return _floored(_combined_bounds(claims, step), claims, step)
+    combined = _combined_replay(claims, step, replayed)
+    return combined if combined.basis == "replay" else _floored(combined, claims, step)
+
+
+def _combined_replay(claims: Sequence[Claim], step: TwoSided, replayed: Replay) -> Saving:
     edits = [edit for claim in claims for edit in claim.edits]
     together = replayed_saving(edits, replayed, step.step_ns)
     others = [claim.saving for claim in claims if not claim.edits]
@@ -67,15 +80,29 @@ def combined_saving(claims: Sequence[Claim], step: TwoSided, replayed: Replay | 
     return Saving(low, expected, high, "bound" if others else "replay")
 
 
-def _combined_bounds(claims: Sequence[Claim], step: TwoSided) -> Saving | None:
-    """What claims without edits save together; None without claims.
+def _floored(saving: Saving, claims: Sequence[Claim], step: TwoSided) -> Saving:
+    """The saving, cut to what leaves room for the GPU's work; at least that of the largest claim."""
+
+    def cut(value: str) -> int:
+        singly = [getattr(claim.saving, value) for claim in claims]
+        # A fix alone may save nothing, and still take from the GPU what another fix then lets the step have.
+        taken = [claim.change.gpu_ns if claim.change else 0 for claim in claims]
+        spared = sum(max(pair) for *pair, claim in zip(singly, taken, claims, strict=True) if claim.spares_gpu)
+        most = step.step_ns - max(step.gpu_ns - spared, 0)
+        return int(min(getattr(saving, value), max(most, *singly)))
+
+    low = cut("low_ns")
+    expected = max(cut("expected_ns"), low)
+    return Saving(low, expected, max(cut("high_ns"), expected), saving.basis)
+
+
+def _combined_bounds(claims: Sequence[Claim], step: TwoSided) -> Saving:
+    """What claims without edits save together.
 
     Claims may overlap in time, and nothing here says where. So each takes its share of what the others leave, side by
     side: host, GPU and waits shrink by (1 - share) for every claim, and the two-sided step of what is left is the
     result. That is below the sum of the claims, at least the largest of them, and never above the step.
     """
-    if not claims:
-        return None
     changes = [claim.change for claim in claims if claim.change is not None]
     after = step.after(
         host_ns=_together([change.host_ns for change in changes], step.host_ns),
@@ -104,6 +131,15 @@ def clipped(saving: Saving, step_ns: int) -> Saving:
 
 def scaled(saving: Saving, ratio: float) -> Saving:
     return Saving(round(saving.low_ns * ratio), round(saving.expected_ns * ratio), round(saving.high_ns * ratio), saving.basis)
+
+
+def spares_gpu(change: Change | None, edits: Sequence[Edit]) -> bool:
+    """Whether a fix may take work from the GPU or move some beside other; yes where nothing tells."""
+    if any(edit.work is not None for edit in edits):
+        return True
+    if change is None:
+        return not edits
+    return change.gpu_ns > 0 or not (change.host_ns or change.wait_ns)
 
 
 def scaled_change(change: Change, ratio: float) -> Change:
