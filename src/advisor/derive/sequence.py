@@ -25,9 +25,10 @@ from advisor.model import Location, Run
 class Sequence:
     """Arrays with one entry a kernel, by stream and then in launch order; divide sums by `steps` for one step.
 
-    row: row of `kernels`; work: position in `gpu_work`; stream; kind: KernelClass; precision: Precision; gpu_ns:
-    duration; call: row of `runtime_calls` (-1: lost); op: row of `host_ops` (-1: unknown); host_ns: what the launch and the segment before it
-    cost the host without the profiler; launch: begin of the launch call, or of the kernel where the call was lost.
+    row: row of `kernels`; work: position in `gpu_work`; stream; kind: KernelClass; precision: Precision; gpu_ns: duration;
+    call: row of `runtime_calls` (-1: lost); op: row of `host_ops` (-1: unknown); host_ns: what the launch and the segment
+    before it cost the host without the profiler; launch: begin of the launch call; where that was lost, of the one before it
+    on the stream.
     """
 
     steps: int
@@ -105,9 +106,7 @@ def sequence_of(run: Run, rank: int, process: int) -> Sequence:
     call, calls = links(run).call, run.table("runtime_calls")
     here = np.flatnonzero((work.source == KERNEL) & (work.rank == rank) & (work.process == process))
     here = here[_recorded(call[here], work.gpu[here])]
-    launch = work.start[here].copy()
-    linked = call[here] >= 0
-    launch[linked] = calls["start"][call[here][linked]]
+    launch = _launched(work.stream[here], call[here], work.start[here], calls["start"])
     if found.source == "none":  # the one step begins with the first work, which was launched before
         launch = np.maximum(launch, found.start[mine].min())
     at = np.searchsorted(found.start[mine], launch, side="right") - 1
@@ -119,9 +118,9 @@ def sequence_of(run: Run, rank: int, process: int) -> Sequence:
     cost = np.zeros(len(here), np.int64)
     linked = call[here] >= 0
     cost[linked] = host_cost(run)[call[here][linked]]
-    # One graph launch stands for many kernels: its cost belongs to the first of them.
-    first = np.ones(len(here), bool)
-    first[1:] = (call[here][1:] != call[here][:-1]) | ~linked[1:]
+    # One graph launch stands for many kernels, on several streams even: its cost belongs to the first of them.
+    first = np.zeros(len(here), bool)
+    first[np.unique(call[here], return_index=True)[1]] = True
     return Sequence(
         steps=len(mine),
         row=rows,
@@ -140,8 +139,7 @@ def sequence_of(run: Run, rank: int, process: int) -> Sequence:
 def _recorded(call: npt.NDArray[np.int64], gpu: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     """Of operations ordered by start: False for those of a GPU before its first one with a launch.
 
-    They were launched before the recording began and belong to no recorded step. An operation without a launch between
-    others lost its record and is placed by its own start.
+    They were launched before the recording began and belong to no recorded step.
     """
     keep = np.zeros(len(call), bool)
     for one in np.unique(gpu):
@@ -149,6 +147,24 @@ def _recorded(call: npt.NDArray[np.int64], gpu: npt.NDArray[np.int32]) -> npt.ND
         linked = np.flatnonzero(call[rows] >= 0)
         keep[rows[linked[0] if len(linked) else 0 :]] = True
     return keep
+
+
+def _launched(
+    stream: npt.NDArray[np.int64], call: npt.NDArray[np.int64], start: npt.NDArray[np.int64], call_start: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """When each operation (ordered by start) was launched.
+
+    Where the call was lost: when the one before it on its stream was, since a stream runs in the order of launching; else its
+    own start.
+    """
+    launch = start.copy()
+    launch[call >= 0] = call_start[call[call >= 0]]
+    order = np.lexsort((np.arange(len(stream)), stream))
+    known = np.where(call[order] >= 0, np.arange(len(order)), -1)
+    before = np.maximum.accumulate(known) if len(known) else known
+    fill = (call[order] < 0) & (before >= 0) & (stream[order][np.maximum(before, 0)] == stream[order])
+    launch[order[fill]] = launch[order[before[fill]]]
+    return launch
 
 
 def on_gpu(run: Run, found: Sequence, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -25,7 +25,7 @@ class Steady:
     """step: the two-sided step; side, activity: the host side and the busiest GPU of its rank.
 
     start, end: bounds of the ordinary steady steps on the host, ns; count: how many. at: for each CUDA call of `side`, the
-    ordinary step it begins in, else -1. stalled: bounds (start, end) of steady steps that take STALLED medians.
+    ordinary step it begins in, else -1.
     """
 
     step: TwoSided
@@ -34,7 +34,6 @@ class Steady:
     start: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
     at: npt.NDArray[np.int64]
-    stalled: IntervalSet
     source: str
 
     @property
@@ -105,7 +104,7 @@ def _steady(run: Run) -> Steady | None:
         return None
     taken = found.time()[own]
     ordinary = taken <= STALLED * float(np.median(taken))
-    stalled, own = own[~ordinary], own[ordinary]
+    own = own[ordinary]
     start, end = found.start[own], found.end[own]
     at = np.searchsorted(start, side.start, side="right") - 1
     at = np.where((at >= 0) & (side.start < end[np.maximum(at, 0)]), at, -1)
@@ -116,6 +115,5 @@ def _steady(run: Run) -> Steady | None:
         start=start,
         end=end,
         at=at,
-        stalled=(found.start[stalled], found.end[stalled]),
         source=found.source,
     )
