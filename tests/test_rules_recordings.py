@@ -1,4 +1,4 @@
-"""A light recording beside a fuller one: a wait that both show is one finding."""
+"""What the report says of the recording as a whole: two of one run, stalls that come back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from advisor.ingest import load
+from advisor.report.summary import run_facts, verdict
+from advisor.rules.engine import analyze
 from build.judge import judge
+from build.workload import Workload
 
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 
@@ -22,3 +25,37 @@ def test_the_fuller_recording_names_the_wait_and_the_light_one_measures_it() -> 
     assert report.step_ns is not None and combined is not None
     assert report.step_ns - combined.expected_ns > 18_700_000  # what the GPU computes in a step
     assert "fuller recording has it" in found.finding.caveats[0]
+
+
+def alternating(every: int) -> Workload:
+    """Steps of 10 ms on the GPU; before each so-many-th the host is away for 200 ms."""
+    w = Workload()
+    for i, _ in enumerate(w.steps(13)):
+        if i % every == 0:
+            w.host(200_000)
+        for _ in range(10):
+            with w.op("aten::mm", us=100):
+                w.launch("gemm", gpu_us=1000)
+        w.sync()
+    return w
+
+
+@pytest.mark.parametrize(("every", "word"), [(2, "second"), (3, "third")])
+def test_steps_that_stall_regularly_are_told(every: int, word: str) -> None:
+    report = analyze(alternating(every).to_run(), select=["idle-gpu"])
+    stalls = report.run["steps"]["stalls"]
+    assert stalls["every"] == every and stalls["long_ns"] == pytest.approx(210e6, rel=0.02)
+    assert stalls["short_ns"] == pytest.approx(10e6, rel=0.1)
+    assert any(line.startswith(f"every {word} step stalls: 21") for line in dict(run_facts(report))["steps"])
+
+
+def test_even_steps_stall_nowhere() -> None:
+    assert "stalls" not in analyze(alternating(100).to_run(), select=["idle-gpu"]).run["steps"]
+
+
+def test_the_verdict_names_what_carries_the_figure() -> None:
+    report = analyze(alternating(2).to_run(), select=["dataloader-bound", "host-sync-in-step", "device-synchronize-in-step"])
+    first = report.findings[0]
+    assert (first.rule, first.confidence) == ("dataloader-bound", "low")
+    text = verdict(report)
+    assert "but uncertain (inferred from names or partial data): the host spends" in text

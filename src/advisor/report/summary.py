@@ -45,11 +45,18 @@ def _promise(report: Report, promising: list[Finding], step_ns: int) -> str:
         return f"{sentence} {best}: {_lower_first(promising[0])}."
     spread = t.percent_range(shares["low_frac"], shares["high_frac"])
     change = f"{t.duration(step_ns, 3)} → {t.duration(max(step_ns - saving.expected_ns, 0), 3)}"
-    biggest = "Biggest" if len(promising) > 1 else "Cause"
-    return (
-        f"{t.percent(shares['expected_frac'])} of each step could be saved ({spread}): {change}. "
-        f"{biggest}: {_lower_first(promising[0])}."
-    )
+    return f"{t.percent(shares['expected_frac'])} of each step could be saved ({spread}): {change}. {_causes(report, promising)}"
+
+
+def _causes(report: Report, promising: list[Finding]) -> str:
+    """What carries the figure, also where that is uncertain, and then what was seen directly."""
+    paying = [finding for finding in report.findings if finding.saving is not None]
+    first = max(paying, key=lambda finding: finding.saving.expected_ns if finding.saving else 0)
+    biggest = "Biggest" if len(paying) > 1 else "Cause"
+    if first.confidence != "low":
+        return f"{biggest}: {_lower_first(first)}."
+    seen = f" Seen directly: {_lower_first(promising[0])}." if promising[0].confidence != "low" else ""
+    return f"{biggest}, but uncertain ({t.CONFIDENCE_MEANING['low']}): {_lower_first(first)}.{seen}"
 
 
 def _nothing(report: Report) -> str:
@@ -91,7 +98,9 @@ def _coverage(report: Report, promised: bool) -> str:
 
 
 def _dangers(also: list[Finding]) -> str:
-    return "".join(f" Warning: {_lower_first(finding)}." for finding in also if finding.severity == "high" and finding.saving is None)
+    return "".join(
+        f" Warning: {_lower_first(finding)}." for finding in also if finding.severity == "high" and finding.saving is None
+    )
 
 
 def parts(breakdown: Breakdown) -> dict[str, int]:
@@ -224,10 +233,14 @@ def _steps(run: Mapping[str, Any], step_ns: int | None) -> list[str]:
     low, high = steps.get("p10_ns"), steps.get("p90_ns")
     if low is not None and high is not None:
         line += f" (p10 to p90: {t.duration_range(low, high, 3)})"
+    lines, stalls = [line], steps.get("stalls")
+    if isinstance(stalls, Mapping) and stalls.get("every"):
+        long, short = (t.duration(stalls.get(key), 3) for key in ("long_ns", "short_ns"))
+        lines.append(f"every {t.ordinal(stalls['every'])} step stalls: {long}, the others {short}")
     recorded = steps.get("recorded_median_ns")
     if median and recorded and abs(recorded - median) > 0.005 * median:
-        return [line, f"recorded at {t.duration(recorded, 3)}; {t.duration(median, 3)} is the estimate without the profiler"]
-    return [line]
+        return [*lines, f"recorded at {t.duration(recorded, 3)}; {t.duration(median, 3)} is the estimate without the profiler"]
+    return lines
 
 
 def _throughput(throughput: Any) -> list[str]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from advisor.derive.bounds import TwoSided
 from advisor.derive.capture import capture_quality
 from advisor.derive.gpus import gpu_work
-from advisor.derive.steps import step_time, steps
+from advisor.derive.steps import Steps, step_time, steps
 from advisor.model import Device, Notice, Run
 from advisor.replay.engine import MOST_ERROR
 from advisor.rules.pace import Pace
 
 _TRACED = ("runtime_calls", "host_ops", "ranges", "python_frames")  # what only a trace holds
 _FEW_STEPS = 3
+_STALLED = 2.0  # a long step against a short one from which on their alternation is told
+_REGULAR = 0.8  # share of equal distances between long steps
 _SLOWED = 0.05  # share of the recorded step that the profiler added
 
 
@@ -62,14 +67,36 @@ def _steps(run: Run, step: TwoSided | None) -> dict[str, Any] | None:
         return None
     ratio = step.step_ns / recorded.step_ns if recorded.step_ns else 1.0
     found = steps(run)
+    own = found.of(recorded.rank, recorded.process)
     return {
-        "count": len(found.of(recorded.rank, recorded.process)),
+        "count": len(own),
         "source": found.source,
         "median_ns": step.step_ns,
         "recorded_median_ns": recorded.step_ns,
         "p10_ns": round(recorded.p10_ns * ratio),
         "p90_ns": round(recorded.p90_ns * ratio),
+        **_stalls(found, own[found.steady[own]]),
     }
+
+
+def _stalls(found: Steps, own: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Steps that come back regularly and take much longer than those between: how often, and the medians, as recorded."""
+    # Seen on one side: the longer of both in each step would make the short ones long.
+    periods = found.gpu_period[own]
+    taken = periods if (periods > 0).all() else (found.end - found.start)[own]
+    if len(taken) < 2 * _FEW_STEPS:
+        return {}
+    low, high = (float(np.quantile(taken, share)) for share in (0.1, 0.9))
+    long = taken > (low + high) / 2
+    places = np.flatnonzero(long)
+    if high < _STALLED * low or len(places) < _FEW_STEPS:
+        return {}
+    every, times = np.unique(np.diff(places), return_counts=True)
+    best = int(times.argmax())
+    if every[best] < 2 or times[best] < _REGULAR * times.sum():
+        return {}
+    middle = (int(np.median(taken[mask])) for mask in (long, ~long))
+    return {"stalls": {"every": int(every[best]), **dict(zip(("long_ns", "short_ns"), middle, strict=True))}}
 
 
 def _window(run: Run) -> int | None:

@@ -9,6 +9,7 @@ from advisor.derive.attribution import matching_codes
 from advisor.derive.calls import CallKind
 from advisor.derive.steady import steady
 from advisor.derive.waits import Waits, waits
+from advisor.detectors.host.wait_causes import from_gradient_scaling, from_masks
 from advisor.detectors.host.waiting import at_best, caveats, change, edits, evidence, last_of_step, operators, places
 from advisor.detectors.words import count_text, time_text
 from advisor.model import Run
@@ -24,6 +25,9 @@ def detect(ctx: Context) -> Draft | None:
     # An event that was reached already costs nothing; a stream is always waited for with what it holds.
     found = found.take((found.kind != CallKind.SYNC_EVENT) | (found.wait_ns > 0))
     found = found.take(~_searching(ctx.run, found))
+    # Waits with a rule of their own, which knows the way out.
+    found = found.take(~from_masks(ctx.run, judged, found))
+    found = found.take(~from_gradient_scaling(ctx.run, judged, found))
     each = len(found) / max(judged.count, 1)
     if each < ctx.threshold("least_unmarked" if judged.unmarked else "least_per_step"):
         return None
@@ -33,8 +37,10 @@ def detect(ctx: Context) -> Draft | None:
     wait, idle = (total // max(judged.count, 1) for total in (int(found.wait_ns.sum()), found.total_idle_ns))
     closing = bool(last_of_step(judged, found).all())
     by = f" in {names[0]}" if names else ""
+    # In a loop that the host rules the GPU may idle elsewhere: what the waits cost is host time.
+    cost = f"the GPU then idles for {time_text(idle)}" if 2 * idle >= gone.wait_ns else f"{time_text(wait)} in all"
     return Draft(
-        title=f"The host waits for the GPU {_times(each)} {judged.per}{by}; the GPU then idles for {time_text(idle)}",
+        title=f"The host waits for the GPU {_times(each)} {judged.per}{by}; {cost}",
         confidence="low" if judged.unmarked else "high",
         edits=edits(ctx.run, judged, found),
         at_best_ns=at_best(judged, found, ctx.threshold("wake_up_ns")),
