@@ -114,7 +114,7 @@ def _tell(trace: Trace, head: metadata.Members, merged: assemble.Merged, source:
             "texts-left-out", f"{_plural(merged.left_out, 'long argument')} (shapes, inputs, stacks) left out to save memory"
         )
     rows, alone = assemble.without_launch(trace.table("kernels"), trace.table("copies"), trace.table("runtime_calls"))
-    if alone:
+    if alone > rows * _USUAL_LOSS:
         trace.notice(
             "gpu-rows-without-launch",
             f"{alone:,} of {_plural(rows, 'GPU row')} without a recorded launch: host records lost or cut",

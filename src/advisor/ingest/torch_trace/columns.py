@@ -14,7 +14,7 @@ from advisor.ingest.torch_trace.intern import Names, Texts, api_name, frame_name
 from advisor.ingest.torch_trace.times import NO_TIME, Times, nanoseconds, nanoseconds_of_texts
 from advisor.model import MemorySource, RangeKind, Strings, SyncKind
 
-_HELD = 200_000  # begin and end rows kept until they can be paired
+_HELD = 200_000  # rows kept as they are until the end: begins and ends, calls that alone tell a copy's size
 
 # Which table a category feeds, in the spellings since 2021 (the older ones begin with a capital). Empty: no row of ours.
 CATEGORIES: dict[str | Mark, str] = {
@@ -53,7 +53,6 @@ _SYNC_KINDS = {
     "context sync": SyncKind.DEVICE,
     "context synchronize": SyncKind.DEVICE,
 }
-# Before `user_annotation` existed, PyTorch's own ranges stood among the operators; a '#' marks them.
 _STEP = "ProfilerStep#"
 
 
@@ -220,7 +219,10 @@ class Builder:
             self._collectives(rows, start, correlation=False)
 
     def _split_ranges(self, rows: list[Any], start: Times, end: Times) -> tuple[list[Any], Times, Times]:
-        """Put user ranges among operators where they belong; returns the operators."""
+        """Put user ranges among operators where they belong; returns the operators.
+
+        Before there was a category for ranges PyTorch's own stood among the operators. A '#' marks them.
+        """
         marked = np.array([e.name.startswith(_STEP) or ("#" in e.name and e.cat.lower() == "operator") for e in rows])
         if marked.any():
             self._ranges([rows[i] for i in np.flatnonzero(marked)], start[marked], end[marked])

@@ -6,14 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from advisor.ingest.torch_trace.repair import BETWEEN
+from advisor.ingest.torch_trace.repair import BETWEEN, TOKEN
 
 BLOCK = 1 << 18  # bytes of a block: what is decoded at once
 _READ = 1 << 18
 _LONGEST_VALUE = 1 << 24  # bytes of a member's value that is kept
 _LOOKAHEAD = 1 << 22  # bytes without an event boundary after which a block is given out as it is
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\]]', re.DOTALL)
 _SCALAR_END = re.compile(rb"[,\]}\s]")
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 BOM = b"\xef\xbb\xbf"
@@ -47,7 +45,7 @@ class Window:
     def string(self) -> bytes | None:
         """The string token at `at`, None if it does not end."""
         while True:
-            match = _STRING.match(self.data, self.at)
+            match = TOKEN.match(self.data, self.at)
             if match is None:
                 return None
             if match.group(1):
@@ -78,7 +76,7 @@ class Window:
         size = depth = 0
         while True:
             stop = self.at
-            for token in _TOKEN.finditer(self.data, self.at):
+            for token in TOKEN.finditer(self.data, self.at):
                 first = self.data[token.start()]
                 if first == 0x22:
                     if not token.group(1):

@@ -18,7 +18,7 @@ from advisor.ingest.torch_trace.scan import EventText
 from advisor.ingest.torch_trace.times import NeedsText
 
 UNIT = 8  # blocks that a process takes at a time
-_LONGEST_EVENT = 1 << 26
+_LONGEST_EVENT = 1 << 24
 
 
 class NeedsOneProcess(Exception):
