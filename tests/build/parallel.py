@@ -42,7 +42,7 @@ def data_parallel(
         w.collective(kind, elements, reduce_us, stream=stream, wait_us=waits[step % len(waits)])
 
     for number in range(steps):
-        with _all_steps(w):
+        with all_steps(w):
             for rank in w.ranks:
                 for _ in range(layers):
                     with rank.op("aten::linear", us=host_us):
@@ -64,7 +64,7 @@ def data_parallel(
     return w
 
 
-class _all_steps:
+class all_steps:
     """One marked step on every rank."""
 
     def __init__(self, w: Workload) -> None:
