@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from advisor.derive.breakdown import breakdown
+from advisor.derive.steps import steps
 from advisor.ingest import load
+from advisor.report import render
 from advisor.report.summary import run_facts, verdict
 from advisor.rules.engine import analyze
 from build.judge import judge
@@ -59,3 +62,23 @@ def test_the_verdict_names_what_carries_the_figure() -> None:
     assert (first.rule, first.confidence) == ("dataloader-bound", "low")
     text = verdict(report)
     assert "but uncertain (inferred from names or partial data): the host spends" in text
+
+
+@pytest.mark.parametrize(("size", "complete"), [(250_000, 2), (300_000, 5), (320_000, 7)])
+def test_steps_whose_records_are_cut_off_are_left_out(tmp_path: Path, size: int, complete: int) -> None:
+    whole = (SAMPLES / "healthy.torch.json.gz").read_bytes()
+    (tmp_path / "cut.json.gz").write_bytes(whole[:size])
+    run = load([tmp_path / "cut.json.gz"])
+    assert int((~steps(run).incomplete).sum()) == complete
+    part = breakdown(run)[0]
+    assert part.compute_ns > 0.9 * part.step_ns  # as in the whole file
+
+
+@pytest.mark.parametrize("size", [200_000, 300_000])
+def test_the_verdict_says_that_a_file_is_cut(tmp_path: Path, size: int) -> None:
+    (tmp_path / "cut.json.gz").write_bytes((SAMPLES / "healthy.torch.json.gz").read_bytes()[:size])
+    report = analyze(load([tmp_path / "cut.json.gz"]))
+    text = render(report, "text", verbosity=-1)
+    assert text.startswith("The recording is cut short and lacks records: idle time and savings are")
+    assert "GPU is idle for" not in verdict(report).split("Best lead")[0]
+    assert {finding.confidence for finding in report.findings} <= {"low"}

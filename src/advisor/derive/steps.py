@@ -25,6 +25,7 @@ HITCH_SHARE = 0.2
 UNEVEN = 1.3
 # A step with less than this share of the recorded GPU work per launch that the best step has lost records.
 COMPLETE_SHARE = 0.9
+CUT_SHORT = "input-cut-short"  # the notice of a reader about a file that ends early
 HITCHES = ("Command Buffer Full", "Activity Buffer Request", "CUPTI Buffer flush", "CUPTI Buffer Flush", "Buffer Flush")
 
 
@@ -217,9 +218,13 @@ def _incomplete(
     rank: npt.NDArray[np.int32],
     process: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.bool_]:
-    """Steps in which clearly fewer launches have GPU work than in the best step of their rank."""
+    """Steps in which clearly fewer launches have GPU work than in the best step of their rank.
+
+    Of a file that is cut short, also those with clearly fewer launches that have any: both halves are gone there.
+    """
     calls, launches = run.table("runtime_calls"), np.flatnonzero(is_kind(run, CallKind.LAUNCH))
     linked = links(run).count[launches] > 0
+    cut = any(notice.code == CUT_SHORT for notice in run.notices)
     result = np.zeros(len(start), bool)
     for mine in _members(rank, process):
         r, p = rank[mine[0]], process[mine[0]]
@@ -229,6 +234,9 @@ def _incomplete(
         low, high = np.searchsorted(when, start[mine]), np.searchsorted(when, end[mine])
         share = (total[high] - total[low]) / np.maximum(high - low, 1)
         result[mine] = (high > low) & (share < COMPLETE_SHARE * share.max(initial=0.0))
+        if cut:
+            whole = total[high] - total[low]
+            result[mine] |= whole < COMPLETE_SHARE * whole.max(initial=0)
     return result
 
 

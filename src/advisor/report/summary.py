@@ -10,6 +10,7 @@ from advisor.model import Breakdown, Finding, Report, RuleOutcome
 from advisor.report import text as t
 
 LITTLE = 0.03  # expected share of the step below which a report speaks of little to gain
+MUCH = 0.1  # high share from which on nobody can say that there is little to gain
 WORTH = 0.01  # high share from which on a finding is worth a look
 IDLE = 0.2  # share of idle time from which on a run without findings is not called healthy
 _FILES_LISTED = 4
@@ -29,7 +30,18 @@ def verdict(report: Report) -> str:
         sentence = _nothing(report)
         if also:
             sentence += f" {t.count(len(also), 'hint')} below."
-    return sentence + _coverage(report, bool(main)) + _dangers(also)
+    return _cut_short(report) + sentence + _coverage(report, bool(main)) + _dangers(also)
+
+
+def _cut_short(report: Report) -> str:
+    """A file that ends early lacks records, often of one kind only: what is idle then may only be missing."""
+    if not _is_cut(report):
+        return ""
+    return "The recording is cut short and lacks records: idle time and savings are unreliable; record it again. "
+
+
+def _is_cut(report: Report) -> bool:
+    return any(notice.code == "input-cut-short" for notice in report.notices)
 
 
 def _promise(report: Report, promising: list[Finding], step_ns: int) -> str:
@@ -39,7 +51,8 @@ def _promise(report: Report, promising: list[Finding], step_ns: int) -> str:
     shares = saving.to_dict(step_ns)
     if shares["expected_frac"] < LITTLE:
         best = "Best lead" if shares["high_frac"] >= WORTH else "Largest"
-        sentence = f"There is little to gain: at most {t.percent(shares['high_frac'])} of each step."
+        little = "There is little to gain" if shares["high_frac"] < MUCH else "No large gain is certain"
+        sentence = f"{little}: at most {t.percent(shares['high_frac'])} of each step."
         if idle := _idle(report):
             sentence = f"What the rules found gains little, at most {t.percent(shares['high_frac'])} of each step, yet {idle}."
         return f"{sentence} {best}: {_lower_first(promising[0])}."
@@ -64,7 +77,7 @@ def _nothing(report: Report) -> str:
     if idle := _idle(report):
         return f"No rule names a fix, yet {idle}."
     whole = sum(max(part.step_ns, 0) for part in report.breakdown)
-    if whole <= 0:
+    if whole <= 0 or _is_cut(report):
         return "Nothing worth fixing was found."
     computing = sum(part.compute_ns for part in report.breakdown) / whole
     return f"Nothing worth fixing was found: the GPU computes for {t.percent(computing)} of each step."
@@ -76,7 +89,7 @@ def _idle(report: Report) -> str:
     causes = Counter[str]()
     for part in report.breakdown:
         causes.update({name: ns for name, ns in parts(part).items() if name in t.IDLE_CAUSES})
-    if whole <= 0 or causes.total() < IDLE * whole:
+    if whole <= 0 or causes.total() < IDLE * whole or _is_cut(report):
         return ""
     cause = t.IDLE_CAUSES[causes.most_common(1)[0][0]]
     return f"the GPU is idle for {t.percent(causes.total() / whole)} of each recorded step, the largest part: {cause}"

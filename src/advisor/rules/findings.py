@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from advisor.derive.bounds import TwoSided
+from advisor.derive.steps import CUT_SHORT
 from advisor.model import Evidence, Finding, Run, Saving
 from advisor.model.report import CONFIDENCES, SEVERITIES, Outcome
 from advisor.replay.changes import Edit
@@ -149,12 +150,13 @@ def _finding(one: Judged, draft: Draft, saving: Saving | None, run: Run, step: T
     device, torch = Context(seen, rule).device, torch_version(run) or torch_version(seen)
     facts = plain(draft.facts, redact)
     caveats = [*draft.caveats, *rule.valid.judge(device, torch)[1]]
+    partial = any(notice.code == CUT_SHORT for notice in seen.notices)  # nobody knows which records are gone
     return Finding(
         rule=rule.id,
         family=rule.family,
         title=plain_text(draft.title, redact),
         severity=severity(saving, step.step_ns if step else 0, draft.severity),
-        confidence=confidence(draft.confidence, saving),
+        confidence="low" if partial else confidence(draft.confidence, saving),
         saving=saving,
         scope=plain(draft.scope),
         facts=facts,
