@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.derive.calls import CallKind
 from advisor.derive.host import HostSide, host_sides
+from advisor.derive.nesting import distinct_rows
 from advisor.derive.steps import steps
 from advisor.model import MemorySource, Run
 from advisor.model.tables import Array
@@ -33,20 +34,20 @@ class AllocatorUse:
 
 
 def allocator_use(run: Run) -> list[AllocatorUse]:
-    """One entry a (rank, GPU) whose allocator events carry totals; empty if none do."""
+    """One entry a GPU of a process whose allocator events carry totals; empty if none do."""
     return run.derived(_allocator_use)
 
 
 def _allocator_use(run: Run) -> list[AllocatorUse]:
     events = run.table("memory_events")
-    usable = (events["device"] >= 0) & (events["source"] == int(MemorySource.FRAMEWORK)) & events.known("reserved")
-    usable &= events.known("allocated")
+    of_allocator = (events["device"] >= 0) & (events["source"] == int(MemorySource.FRAMEWORK))
+    usable = np.flatnonzero(of_allocator & events.known("reserved") & events.known("allocated"))
+    owners, index = distinct_rows(*(events[name][usable] for name in ("rank", "device", "process")))
     result = []
-    for rank, device in sorted({(int(r), int(d)) for r, d in zip(events["rank"][usable], events["device"][usable], strict=True)}):
-        rows = np.flatnonzero(usable & (events["rank"] == rank) & (events["device"] == device))
+    for number, (rank, device, process) in enumerate(owners):
+        rows = usable[index == number]
         allocated, reserved = events["allocated"][rows], events["reserved"][rows]
         peak = int(reserved.max())
-        at_peak = reserved == peak
         result.append(
             AllocatorUse(
                 rank=rank,
@@ -55,9 +56,9 @@ def _allocator_use(run: Run) -> list[AllocatorUse]:
                 peak_allocated=int(allocated.max()),
                 peak_reserved=peak,
                 # Of the moments at the peak, the fullest: what stays unused even then.
-                unused_at_peak=int((reserved - allocated)[at_peak].min()),
+                unused_at_peak=int((reserved - allocated)[reserved == peak].min()),
                 capacity=_capacity(run, rank, device),
-                growth_per_step=_growth(run, rank, events["time"][rows], allocated),
+                growth_per_step=_growth(run, rank, process, events["time"][rows], allocated),
             )
         )
     return result
@@ -70,9 +71,9 @@ def _capacity(run: Run, rank: int, device: int) -> int | None:
     return None
 
 
-def _growth(run: Run, rank: int, time: Array, allocated: Array) -> float | None:
+def _growth(run: Run, rank: int, process: int, time: Array, allocated: Array) -> float | None:
     found = steps(run)
-    ends = found.end[found.rank == rank]
+    ends = found.end[found.of(rank, process)]
     at = np.searchsorted(time, ends, side="right") - 1
     levels = allocated[at[at >= 0]]
     if len(levels) < 3 or found.source == "none":

@@ -1,0 +1,95 @@
+"""How good a recording is."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.derive.capture import capture_quality
+from advisor.model import Run
+from build.workload import Workload
+
+
+def loop(count: int = 6, **how: object) -> Workload:
+    w = Workload(**how)  # type: ignore[arg-type]
+    for _ in w.steps(count):
+        for _ in range(10):
+            with w.op("aten::mm", us=20, shapes=[[4, 4]]):
+                w.launch("gemm", 10)
+    return w
+
+
+def test_a_good_recording() -> None:
+    found = capture_quality(loop().to_run())
+    assert (found.steps, found.steady, found.hitches, found.incomplete, found.source) == (6, 5, 0, 0, "profiler-step")
+    assert (found.kernels, found.unlinked_share, found.empty_launch_share) == (60, 0, 0)
+    assert found.lacks == ("source lines", "memory", "clocks and power")
+
+
+def test_lost_launches_and_kernels() -> None:
+    w = loop()
+    del w.rows["runtime_calls"][20:26]
+    del w.rows["kernels"][40:43]
+    found = capture_quality(w.to_run())
+    assert found.unlinked_share == pytest.approx(6 / 57)
+    assert found.empty_launch_share == pytest.approx(3 / 54)
+    assert found.incomplete == 1 and found.steady == 4
+
+
+def test_work_from_before_the_recording_is_no_loss() -> None:
+    w = loop()
+    for number in range(30):
+        w.row(
+            "kernels", name="early", start=1000 * number, end=1000 * number + 500, device=0, stream=7, correlation=9000 + number
+        )
+    assert capture_quality(w.to_run()).unlinked_share == 0
+
+
+def test_what_the_profiler_did() -> None:
+    w = Workload()
+    for number in w.steps(6):
+        w.host(0.001)
+        for _ in range(50):
+            w.leaf("aten::view", 10)
+        w.launch("gemm", 10)
+        if number == 2:
+            w.overhead("Command Buffer Full", 3000)
+        w.launch("gemm", 10)
+    found = capture_quality(w.to_run())
+    assert (found.hitches, found.steady) == (1, 4)
+    # Operators keep 1 / 2.5 of their time; that is nearly all of the step.
+    assert found.profiler_share == pytest.approx(0.6, abs=0.02)
+
+
+def test_without_marks_there_are_no_steps() -> None:
+    w = Workload(closing_sync=False)
+    w.launch("gemm", 10)
+    found = capture_quality(w.to_run())
+    assert (found.source, found.steps, found.steady) == ("none", 0, 0)
+    empty = capture_quality(Run())
+    assert (empty.steps, empty.kernels, empty.profiler_share) == (0, 0, 0.0)
+    assert empty.lacks[0] == "GPU kernels"
+
+
+def test_of_several_ranks_the_one_with_most_steps_counts() -> None:
+    w = Workload(ranks=2)
+    for rank, count in zip(w.ranks, (3, 6), strict=True):
+        for _ in range(count):
+            with rank.step():
+                rank.launch("gemm", 10)
+    found = capture_quality(w.to_run())
+    assert (found.steps, found.steady) == (6, 5)
+
+
+def test_what_is_lacking() -> None:
+    w = Workload(tool="nsys", closing_sync=False)
+    w.launch("gemm", 10)
+    w.copy("HtoD", 10, 10)
+    lacks = capture_quality(w.to_run()).lacks
+    assert "operators or ranges" in lacks and "kind of host memory of copies" not in lacks and "shapes" not in lacks
+    del w.rows["runtime_calls"]
+    assert "CUDA calls" in capture_quality(w.to_run()).lacks
+    full = loop(2)
+    with full.frame("train.py(3): main"):
+        full.alloc(100)
+    full.sample(utilization=5)
+    assert capture_quality(full.to_run()).lacks == ()
