@@ -67,12 +67,8 @@ def change(steady: Steady, wait_ns: int, idle_ns: int, handover_ns: float) -> Ch
 
     Where the GPU sets the pace nevertheless, what it was idle meanwhile goes.
     """
-    step = steady.step
-    return Change(
-        host_ns=max(wait_ns - int(handover_ns), 0),
-        wait_ns=min(step.wait_ns, idle_ns) if step.gpu_bound else 0,
-        limit_ns=max(wait_ns - int(handover_ns), 0),
-    )
+    step, gone = steady.step, max(wait_ns - int(handover_ns), 0)
+    return Change(host_ns=gone, wait_ns=min(step.wait_ns, idle_ns, gone) if step.gpu_bound else 0, limit_ns=gone)
 
 
 def gain(steady: Steady, gone: Change) -> float:
