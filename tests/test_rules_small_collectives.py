@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from build.judge import Verdict, judge
-from build.parallel import all_steps
+from build.parallel import all_steps, together
 from build.workload import Workload
 
 RULE = "small-collectives"
@@ -17,15 +17,12 @@ def fsdp(units: int = UNITS, *, elements: int = 1 << 20, hook_us: float = 300, g
     w = Workload(ranks=2, **given)  # type: ignore[arg-type]
 
     def gather(unit: str, size: int, took: float) -> None:
-        spans = [rank.range(f"FSDP::all_gather ({unit})" if unit else "FSDP::all_gather") for rank in w.ranks]
-        for span in spans:
-            span.__enter__()
-        for rank in w.ranks:
-            with rank.op("fsdp::all_gather_copy_in", us=hook_us if unit else 10):
-                rank.launch("copy_in_elementwise_kernel", 3, stream=22)
-        w.collective("_allgather_base", size, took, dtype="BFloat16", stream=22)
-        for span in spans:
-            span.__exit__(None, None, None)
+        label = f"FSDP::all_gather ({unit})" if unit else "FSDP::all_gather"
+        with together(rank.range(label) for rank in w.ranks):
+            for rank in w.ranks:
+                with rank.op("fsdp::all_gather_copy_in", us=hook_us if unit else 10):
+                    rank.launch("copy_in_elementwise_kernel", 3, stream=22)
+            w.collective("_allgather_base", size, took, dtype="BFloat16", stream=22)
 
     for _ in range(5):
         with all_steps(w):
@@ -72,7 +69,7 @@ def test_fsdp_around_every_linear() -> None:
     assert found.part() == pytest.approx((1 - 5 / UNITS) * finding.facts["host_ns"] / found.report.step_ns, abs=0.02)
     assert 0.6 < found.part() < 0.85
     assert found.part("low") == pytest.approx(found.part() / 2, abs=0.08)
-    assert finding.title.startswith("48 small collectives a step (FSDP units, median 2.1 MB) where 5 would do: issuing them takes")
+    assert finding.title.startswith("48 small collectives a step (FSDP units, median 2.1 MB) where 5 would do: issuing")
     assert finding.fixes[0].id == "fsdp2-units" and "today: 48 small collectives" in finding.fixes[0].snippet
     assert finding.confidence == "medium" and finding.saving.basis == "replay"
     row = dict(zip(finding.evidence[0].columns, finding.evidence[0].rows[0], strict=True))
@@ -106,12 +103,8 @@ def test_collectives_beside_compute_count_by_their_host_time_alone() -> None:
     for _ in range(5):
         with all_steps(w):
             for unit in range(24):
-                spans = [rank.range(f"FSDP::all_gather (layers.{unit})") for rank in w.ranks]
-                for span in spans:
-                    span.__enter__()
-                w.collective("_allgather_base", 1 << 20, 20, dtype="BFloat16", stream=22)
-                for span in spans:
-                    span.__exit__(None, None, None)
+                with together(rank.range(f"FSDP::all_gather (layers.{unit})") for rank in w.ranks):
+                    w.collective("_allgather_base", 1 << 20, 20, dtype="BFloat16", stream=22)
                 for rank in w.ranks:
                     with rank.op("aten::linear", us=5):
                         rank.launch("gemm", 1000)
@@ -163,12 +156,9 @@ def test_tiny_buckets() -> None:
                 for rank in w.ranks:
                     with rank.backward(), rank.op("autograd::engine::evaluate_function: Linear", us=20):
                         rank.launch("gemm", 10)
-                spans = [rank.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", us=80) for rank in w.ranks]
-                for span in spans:
-                    span.__enter__()
-                w.collective("allreduce", 1 << 18, 15)
-                for span in spans:
-                    span.__exit__(None, None, None)
+                hook = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+                with together(rank.op(hook, us=80) for rank in w.ranks):
+                    w.collective("allreduce", 1 << 18, 15)
     found = verdict(w)
     assert found.finding.facts["source"] == "gradient buckets" and found.finding.facts["merged_per_step"] == 2
     assert found.finding.fixes[0].id == "ddp-buckets" and "1048576 bytes" in found.finding.fixes[0].snippet

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from build.workload import Workload
@@ -64,16 +66,15 @@ def data_parallel(
     return w
 
 
-class all_steps:
+@contextmanager
+def together(spans: Iterable[AbstractContextManager[Any]]) -> Iterator[None]:
+    """Open on several ranks what is inside, in lock step."""
+    with ExitStack() as stack:
+        for span in spans:
+            stack.enter_context(span)
+        yield
+
+
+def all_steps(w: Workload) -> AbstractContextManager[None]:
     """One marked step on every rank."""
-
-    def __init__(self, w: Workload) -> None:
-        self._steps = [rank.step() for rank in w.ranks]
-
-    def __enter__(self) -> None:
-        for step in self._steps:
-            step.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for step in self._steps:
-            step.__exit__(*error)
+    return together(rank.step() for rank in w.ranks)

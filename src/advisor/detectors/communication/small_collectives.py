@@ -190,5 +190,3 @@ def _caveats(pace: TwoSided, found: Transfers, mine: Mask) -> list[str]:
     if pace.gpu_bound or found.serial[mine].any():
         return []
     return ["The collectives run beside compute: what counts is the host time that issuing them takes, not their length."]
-
-
