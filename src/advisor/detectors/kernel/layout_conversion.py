@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass
-from advisor.derive.sequence import Sequence, costliest, on_gpu, sequence, source_lines
-from advisor.model import Evidence, Run
-from advisor.model.tables import Array
+from advisor.derive.sequence import costliest, on_gpu, sequence, source_lines
+from advisor.detectors.kernel.chains import named
+from advisor.model import Evidence
 from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft
 
@@ -28,12 +26,12 @@ def detect(ctx: Context) -> Draft | None:
     run, found, pace = ctx.run, sequence(ctx.run), two_sided(ctx.run)
     if pace is None or not len(found):
         return None
-    conversions = _named(run, found, _CONVERSION)
+    conversions = named(run, found, _CONVERSION)
     spent, host = found.per_step(found.gpu_ns, conversions), found.per_step(found.host_ns, conversions)
     convolutions = bool((found.kind == KernelClass.CONVOLUTION).any())
     if not convolutions or spent < ctx.threshold("min_share") * pace.step_ns:
         return None
-    others = _named(run, found, _CHANNELS_FIRST) & ~_named(run, found, _CHANNELS_LAST)
+    others = named(run, found, _CHANNELS_FIRST) & ~named(run, found, _CHANNELS_LAST)
     slow = found.per_step(found.gpu_ns, others)
     left, least = ctx.threshold("channels_last_left"), ctx.threshold("channels_last_left_at_best")
     count = int(conversions.sum()) // max(found.steps, 1)
@@ -60,8 +58,3 @@ def detect(ctx: Context) -> Draft | None:
         locations=source_lines(run, found, conversions),
         subject=["channels-first"],
     )  # fmt: skip
-
-
-def _named(run: Run, found: Sequence, pattern: re.Pattern[str]) -> Array:
-    names = run.table("kernels")["name"][found.row]
-    return np.isin(names, [code for code in np.unique(names) if pattern.search(run.strings[int(code)])])

@@ -9,9 +9,9 @@ import numpy as np
 from advisor.derive.attribution import op_above
 from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass
-from advisor.derive.phases import optimizer_calls
-from advisor.derive.sequence import Sequence, costliest, on_gpu, runs_of, sequence, source_lines
-from advisor.model import Evidence, Run
+from advisor.derive.sequence import Sequence, on_gpu, runs_of, sequence, source_lines
+from advisor.detectors.kernel.chains import kernel_table, longest, named, optimizer_kernels
+from advisor.model import Run
 from advisor.model.tables import Array
 from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft
@@ -31,15 +31,15 @@ def detect(ctx: Context) -> Draft | None:
     run, found, pace = ctx.run, sequence(ctx.run), two_sided(ctx.run)
     if pace is None or not len(found):
         return None
-    small = np.isin(found.kind, (KernelClass.ELEMENTWISE, KernelClass.REDUCTION)) | _named(run, found, _MEAN)
-    small &= ~_optimizer(run, found)
+    small = np.isin(found.kind, (KernelClass.ELEMENTWISE, KernelClass.REDUCTION)) | named(run, found, _MEAN)
+    small &= ~optimizer_kernels(run, found)
     forward, backward = _forward(run, found, small), _backward(run, found, small)
     chosen = forward | backward
     spent = found.per_step(found.gpu_ns, chosen)
     norms = int(runs_of(forward, found.stream).max(initial=-1) + 1) // max(found.steps, 1)
     if not norms or spent < ctx.threshold("min_share") * pace.step_ns:
         return None
-    kept = _kept(found, forward, 1) | _kept(found, backward & ~forward, 2)
+    kept = longest(found, forward, 1) | longest(found, backward & ~forward, 2)
     vanish = chosen & ~kept
     gpu, host = found.per_step(found.gpu_ns, vanish), found.per_step(found.host_ns, vanish)
     kernels = int(chosen.sum()) // max(found.steps, 1)
@@ -58,13 +58,7 @@ def detect(ctx: Context) -> Draft | None:
             "backward_ns": found.per_step(found.gpu_ns, backward),
             "time_share_frac": round(spent / pace.step_ns, 4),
         },
-        evidence=[
-            Evidence(
-                "Kernels of written-out norms, per step",
-                ["kernel", "calls", "gpu_ns"],
-                [[name[:90], calls, gpu_ns] for name, calls, gpu_ns in costliest(run, found, chosen)],
-            )
-        ],
+        evidence=[kernel_table(run, found, chosen, "Kernels of written-out norms, per step")],
         locations=source_lines(run, found, forward),
         caveats=[] if backward.any() else ["Only the forward pass was recognised; the backward pass gains too."],
         subject=["norm"],
@@ -72,24 +66,11 @@ def detect(ctx: Context) -> Draft | None:
     )
 
 
-def _named(run: Run, found: Sequence, pattern: re.Pattern[str]) -> Array:
-    names = run.table("kernels")["name"][found.row]
-    return np.isin(names, [code for code in np.unique(names) if pattern.search(run.strings[int(code)])])
-
-
-def _optimizer(run: Run, found: Sequence) -> Array:
-    """Adam has a root too."""
-    calls = optimizer_calls(run)
-    if calls is None:
-        return np.zeros(len(found), bool)
-    return np.asarray((found.call >= 0) & calls[np.maximum(found.call, 0)], bool)
-
-
 def _forward(run: Run, found: Sequence, small: Array) -> Array:
     """From the first mean before each root to the last pointwise kernel behind it."""
-    mean, square = _named(run, found, _MEAN) & small, _named(run, found, _SQUARE) & small
+    mean, square = named(run, found, _MEAN) & small, named(run, found, _SQUARE) & small
     under = op_above(run, found.op, _ROOT_BACKWARD) >= 0
-    roots = np.flatnonzero(_named(run, found, _ROOT) & small & ~mean & ~under)
+    roots = np.flatnonzero(named(run, found, _ROOT) & small & ~mean & ~under)
     number = runs_of(small, found.stream)
     chosen = np.zeros(len(found), bool)
     for root in roots.tolist():
@@ -116,14 +97,3 @@ def _backward(run: Run, found: Sequence, small: Array) -> Array:
         low, high = max(root - _BACKWARD_REACH, 0), min(root + _BACKWARD_REACH + 1, len(found))
         chosen[low:high] |= number[low:high] == number[root]
     return chosen
-
-
-def _kept(found: Sequence, chosen: Array, count: int) -> Array:
-    """The longest kernels of each stretch stay: a fused norm moves at least what they move."""
-    number = runs_of(chosen, found.stream)
-    order = np.lexsort((-found.gpu_ns, number))
-    order = order[number[order] >= 0]
-    rank = np.arange(len(order)) - np.searchsorted(number[order], number[order])
-    kept = np.zeros(len(found), bool)
-    kept[order[rank < count]] = True
-    return kept
