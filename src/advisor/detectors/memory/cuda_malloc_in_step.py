@@ -21,15 +21,17 @@ def detect(ctx: Context) -> Draft | None:
     run, pace = ctx.run, two_sided(ctx.run)
     if pace is None or steps(run).source == "none":
         raise NotApplicable("without steps, allocations of the start-up cannot be told from those of the loop")
-    found = next((a for a in driver_allocations(run) if (a.rank, a.process) == (pace.rank, pace.process)), None)
+    everywhere = driver_allocations(run)
+    found = next((a for a in everywhere if (a.rank, a.process) == (pace.rank, pace.process)), None)
     if found is None or found.own_ns + found.wait_ns < ctx.threshold("min_share") * pace.step_ns:
         return None
     both = found.own_ns + found.wait_ns
-    gone = np.zeros(len(run.table("runtime_calls")), bool)
-    gone[found.calls] = True
     calls = run.table("runtime_calls")
+    gone = np.zeros(len(calls), bool)
+    for one in everywhere:  # a fix of the program frees all ranks
+        gone[one.calls] = True
     return Draft(
-        title=f"{count_text(found.mallocs, 'allocation')} and {count_text(found.frees, 'release')} of device memory "
+        title=f"{count_text(found.mallocs, 'allocation')} and {count_text(found.frees, 'release')} of memory "
         f"in every step take {time_text(both)}",
         edits=[Edit(calls=gone, own=GONE, waits=False)],
         change=Change(host_ns=found.own_ns, wait_ns=found.wait_ns, limit_ns=both),
