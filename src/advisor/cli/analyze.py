@@ -24,6 +24,8 @@ def step_range(text: str) -> tuple[int | None, int | None]:
     if not found or "-" in found.groups():
         raise ValueError("write A:B, for example 2:10, 5: or :-1")
     low, high = (int(part) if part else None for part in found.groups())
+    if low is not None and high is not None and low >= high >= 0:
+        raise ValueError(f"{text.strip()} selects nothing: A:B are the steps from A on, before B")
     return low, high
 
 
@@ -123,6 +125,7 @@ def command(
     from advisor.model import Options
     from advisor.rules.catalogue import catalogue, chosen
     from advisor.rules.engine import analyze
+    from advisor.rules.told import check_options
 
     if verbose and quiet:
         raise click.UsageError("--verbose and --quiet exclude one another")
@@ -142,6 +145,7 @@ def command(
         steps=steps,
         step_pattern=step_pattern,
     )
+    check_options(options)
     run = console.load(paths, options, processes)
     report = analyze(run, select=select, ignore=ignore, rule_dirs=rule_dirs, redact=redact)
     _print(report, form, target, verbosity=1 if verbose else -1 if quiet else 0)

@@ -96,12 +96,21 @@ def steps(run: Run) -> Steps:
 
 
 def _steps(run: Run) -> Steps:
+    return _selected(run, every_step(run))
+
+
+def every_step(run: Run) -> Steps:
+    """The steps whether the user asked for them or not."""
+    return run.derived(_every_step)
+
+
+def _every_step(run: Run) -> Steps:
     marks = marked_steps(run)
     if not len(marks):
         marks = inferred_steps(run)
     if not len(marks):
         marks = _whole_window(run)
-    return _selected(run, _measure(run, marks))
+    return _measure(run, marks)
 
 
 def _whole_window(run: Run) -> Marks:

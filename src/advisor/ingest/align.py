@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from advisor.ingest.clocks import named, place
 from advisor.ingest.ranks import assign, choose
-from advisor.model import Capture, Device, Notice, Options, Run, Strings, Table, Trace
+from advisor.model import Capture, Device, Notice, Options, Run, Strings, Table, Trace, device_table
 
 # A trace with a row in one of these records the program; any other was taken beside it.
 _OF_THE_PROGRAM = (
@@ -64,7 +64,7 @@ def _merged(events: Sequence[Trace], beside: Sequence[Trace], options: Options) 
         traces=traces,
         tables={name: Table.concat(name, tables) for name, tables in parts.items()},
         strings=strings,
-        devices=_devices(traces),
+        devices=_as_told(_devices(traces), options.gpu),
         ranks=_ranks(events, parts),
         world_size=max((trace.world_size for trace in traces if trace.world_size is not None), default=None),
         epoch_ns=placement.epoch_ns,
@@ -115,6 +115,17 @@ def _devices(traces: Sequence[Trace]) -> list[Device]:
                     continue
             merged[key] = _completed(merged[key], device) if key in merged else device
     return list(merged.values())
+
+
+def _as_told(devices: list[Device], gpu: str | None) -> list[Device]:
+    """Devices that the input does not name get the model that the user names."""
+    spec = device_table.find(gpu)
+    if spec is None:
+        return devices
+    told = Device(0, spec.name, None, None, spec.capability, spec.sm_count, spec.memory_bytes)
+    if not devices:
+        return [told]
+    return [device if device.name else _completed(device, told) for device in devices]
 
 
 def _completed(device: Device, other: Device) -> Device:

@@ -24,6 +24,7 @@ from advisor.rules.ranking import LEAST_SHARE, folded, ranked
 from advisor.rules.rule import ENVIRONMENT, Rule
 from advisor.rules.runinfo import run_info, run_notices
 from advisor.rules.saving import combined_saving, scaled, scaled_change
+from advisor.rules.told import check_options, check_steps, told_notices
 from advisor.rules.validity import torch_version
 
 
@@ -39,12 +40,15 @@ def analyze(
     """Judge a run by the selected rules (names of rules or families; none: all).
 
     `version` is the program's, printed in the report; `redact` leaves source locations out. The same run gives the same
-    report, byte for byte. InputError for an unknown name in `select` or `ignore`, or for rules that cannot be loaded.
+    report, byte for byte. InputError for an unknown name in `select` or `ignore`, for rules that cannot be loaded, and for
+    options of the run that cannot be: an unknown GPU, no version, steps that select none.
     """
     from advisor import __version__
 
     entries, notices = catalogue(rule_dirs)
     entries = chosen(entries, select, ignore)
+    check_options(run.options)
+    check_steps(run)
     paced = pace(run)
     step = paced.step
     judged, more = outcomes(run, entries, step)
@@ -57,7 +61,7 @@ def analyze(
         findings=[one.finding for one in standing],
         combined=combined_saving(claims(standing), step, paced.replay) if step else None,
         rules=rules,
-        notices=list(dict.fromkeys([*run.notices, *notices, *run_notices(run, paced), *more])),
+        notices=list(dict.fromkeys([*run.notices, *notices, *told_notices(run), *run_notices(run, paced), *more])),
         extra=_throughput(run, step),
     )
 
