@@ -31,11 +31,12 @@ def detect(ctx: Context) -> Draft | None:
     if not held:
         return None
     worst = max(held, key=lambda h: (1 - (h.clock_ratio or 1.0), _held(h), -h.device))
-    reason = max(HARMFUL, key=lambda r: worst.reasons.get(r, 0.0))
+    # Without reasons there is only dmon's measure of thermal violation.
+    reason = WORDS[max(HARMFUL, key=lambda r: worst.reasons.get(r, 0.0))] if worst.reasons else "heat"
     lost = max(1 - worst.clock_ratio, 0.0) if worst.clock_ratio else 0.0
     clocks = f", at {worst.sm_clock:.0f} of {worst.sm_clock_max:.0f} MHz" if worst.clock_ratio else ""
     return Draft(
-        title=f"GPU {worst.device} was held down by {WORDS[reason]} for {_held(worst):.0%} of its busy time{clocks}",
+        title=f"GPU {worst.device} was held down by {reason} for {_held(worst):.0%} of its busy time{clocks}",
         confidence="medium",
         severity=None if two_sided(ctx.run) else "high",
         change=_change(ctx, lost),
@@ -47,7 +48,7 @@ def detect(ctx: Context) -> Draft | None:
         },
         evidence=[evidence(held)],
         scope={"devices": sorted(h.device for h in held)},
-        subject=[WORDS[reason], f"gpu {worst.device}"],
+        subject=[reason, f"gpu {worst.device}"],
     )
 
 
