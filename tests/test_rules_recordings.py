@@ -82,3 +82,23 @@ def test_the_verdict_says_that_a_file_is_cut(tmp_path: Path, size: int) -> None:
     assert text.startswith("The recording is cut short and lacks records: idle time and savings are")
     assert "GPU is idle for" not in verdict(report).split("Best lead")[0]
     assert {finding.confidence for finding in report.findings} <= {"low"}
+
+
+def test_without_steps_nothing_is_said_of_a_step() -> None:
+    w = Workload()
+    for i in range(40):  # no marks, and no period: each kernel has a name of its own
+        with w.op("aten::mm", us=3000 if i % 7 else 40_000):
+            w.launch(f"gemm_{i * i}", gpu_us=100 + i)
+        if i % 5 == 0:
+            w.sync()
+    report = analyze(w.to_run())
+    assert report.run["steps"]["source"] == "none"
+    texts = [verdict(report), *(f.title for f in report.findings), *(e.caption for f in report.findings for e in f.evidence)]
+    assert report.findings and "of the recording" in texts[0]
+    assert not [text for text in texts if " a step" in text or "each step" in text or "steady step" in text]
+
+
+def test_the_bar_says_what_its_figures_are() -> None:
+    report = analyze(load([SAMPLES / "loader-starved.torch.json.gz"]))
+    text = render(report, "text", width=100)
+    assert "verdict, titles and savings refer to the step without it" in " ".join(text.split())

@@ -30,7 +30,14 @@ def verdict(report: Report) -> str:
         sentence = _nothing(report)
         if also:
             sentence += f" {t.count(len(also), 'hint')} below."
+    if _source(report) == "none":
+        sentence = sentence.replace("of each step", "of the recording").replace("of each recorded step", "of the recording")
     return _cut_short(report) + sentence + _coverage(report, bool(main)) + _dangers(also)
+
+
+def _source(report: Report) -> str:
+    steps = report.run.get("steps")
+    return str(steps.get("source")) if isinstance(steps, Mapping) else ""
 
 
 def _cut_short(report: Report) -> str:

@@ -25,7 +25,7 @@ GLYPHS: dict[str, tuple[str, str, str]] = {
 }
 _OTHER_GLYPH = ("?", "?", "dim")
 _SMALLEST_SHARE = 0.0005
-_SLOWED = 1.1  # recorded step against the one without the profiler, from which on the bar misleads
+_SLOWED = 1.005  # recorded step against the one without the profiler, from which on the two are told apart
 
 
 def show_breakdown(page: Page, breakdowns: Sequence[Breakdown], step_ns: int | None = None) -> None:
@@ -37,13 +37,17 @@ def show_breakdown(page: Page, breakdowns: Sequence[Breakdown], step_ns: int | N
     rows = _rows(breakdowns)
     label_width = max(len(label) for label, _, _ in rows) if len(breakdowns) > 1 else 0
     room = page.width - label_width - (4 if label_width else 2)
-    for label, shares, step_ns in rows:
-        cells = _cells(shares, max(round(room * step_ns / longest.step_ns), 1))
+    for label, shares, whole_ns in rows:
+        cells = _cells(shares, max(round(room * whole_ns / longest.step_ns), 1))
         bar = [(_glyph(page, name) * number, _style(name)) for name, number in cells.items() if number]
         page.line(*([label.ljust(label_width) + "  "] if label_width else []), *bar, indent=2)
     _legend(page, [(parts(part), part.step_ns) for part in breakdowns if part.step_ns > 0])
     if step_ns and longest.step_ns > _SLOWED * step_ns:
-        page.paragraph(("The profiler slowed the host; without it the GPU is idle for less.", "dim"), indent=2)
+        text = (
+            "As recorded, with what the profiler added; verdict, titles and savings refer to the step without it, "
+            f"{t.duration(step_ns, 3)}."
+        )
+        page.paragraph((text, "dim"), indent=2)
 
 
 def _glyph(page: Page, name: str) -> str:

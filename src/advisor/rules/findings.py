@@ -7,14 +7,14 @@ import math
 from dataclasses import dataclass, field, replace
 
 from advisor.derive.bounds import TwoSided
-from advisor.derive.steps import CUT_SHORT
+from advisor.derive.steps import CUT_SHORT, steps
 from advisor.model import Evidence, Finding, Run, Saving
 from advisor.model.report import CONFIDENCES, SEVERITIES, Outcome
 from advisor.replay.changes import Edit
 from advisor.rules.contract import Change, Context, Draft
 from advisor.rules.fixes import fixes_for
 from advisor.rules.pace import Pace
-from advisor.rules.plain import plain, plain_location, plain_text
+from advisor.rules.plain import plain, plain_location, plain_text, stepless
 from advisor.rules.ranking import confidence, expected, severity
 from advisor.rules.rule import Rule
 from advisor.rules.saving import Claim, bound_saving, clipped, replayed_saving, spares_gpu
@@ -150,18 +150,19 @@ def _finding(one: Judged, draft: Draft, saving: Saving | None, run: Run, step: T
     device, torch = Context(seen, rule).device, torch_version(run) or torch_version(seen)
     facts = plain(draft.facts, redact)
     caveats = [*draft.caveats, *rule.valid.judge(device, torch)[1]]
+    said = stepless if steps(seen).source == "none" else str
     partial = any(notice.code == CUT_SHORT for notice in seen.notices)  # nobody knows which records are gone
     return Finding(
         rule=rule.id,
         family=rule.family,
-        title=plain_text(draft.title, redact),
+        title=plain_text(said(draft.title), redact),
         severity=severity(saving, step.step_ns if step else 0, draft.severity),
         confidence="low" if partial else confidence(draft.confidence, saving),
         saving=saving,
         scope=plain(draft.scope),
         facts=facts,
         evidence=[
-            Evidence(plain_text(table.caption, redact), plain(table.columns), plain(table.rows, redact))
+            Evidence(plain_text(said(table.caption), redact), plain(table.columns), plain(table.rows, redact))
             for table in draft.evidence
         ],
         locations=[] if redact else [plain_location(place) for place in draft.locations],

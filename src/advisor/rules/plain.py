@@ -23,6 +23,29 @@ _LONGEST = 4000  # characters of a text; longer ones come from damaged or hostil
 _KEPT = 3  # last components of an absolute path that are shown
 
 
+# Words of detectors that speak of steps -> the same of a recording without any.
+_STEPLESS = [
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"\b(?:in|at the begin of) (?:all )?steady steps\b", "in the recording"),
+        (r"\b(?:in a|per|a) (?:steady )?step\b", "in the recording"),
+        (r"\b(of|in) (?:each|the|every) step\b", r"\1 the recording"),
+        (r"\bEach step\b", "The recording"),
+    )
+]
+
+
+def stepless(text: str) -> str:
+    """A text for a recording in which no step was found: what it says of a step is said of the whole.
+
+    >>> stepless("27 copies a step, 11% of the step")
+    '27 copies in the recording, 11% of the recording'
+    """
+    for pattern, words in _STEPLESS:
+        text = pattern.sub(words, text)
+    return text
+
+
 def short_path(path: str) -> str:
     """A source path without the folders in front of a package, and without the user's home.
 
