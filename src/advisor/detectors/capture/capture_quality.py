@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.derive.capture import CaptureQuality, capture_quality
 from advisor.derive.gpus import gpu_work
+from advisor.detectors.words import count_text
 from advisor.model import Evidence
 from advisor.rules.contract import Context, Draft, NotApplicable
 
@@ -39,11 +40,11 @@ def _problems(ctx: Context, quality: CaptureQuality) -> list[tuple[str, str]]:
     if quality.source == "none":
         found.append(("no step is marked and none repeats", "the whole window is judged as one step"))
     elif quality.steady < ctx.threshold("min_steps"):
-        found.append((f"only {quality.steady} steady steps were recorded", "spread and outliers cannot be told"))
+        found.append((f"only {count_text(quality.steady, 'steady step')} recorded", "spread and outliers cannot be told"))
     if quality.incomplete:
-        found.append((f"GPU records of {quality.incomplete} steps are lost in part", "those steps are left out"))
+        found.append((f"GPU records of {count_text(quality.incomplete, 'step')} are lost in part", "left out of the judgement"))
     if quality.hitches:
-        found.append((f"the profiler itself held up {quality.hitches} steps", "those steps are left out"))
+        found.append((f"the profiler itself held up {count_text(quality.hitches, 'step')}", "left out of the judgement"))
     if quality.unlinked_share > ctx.threshold("max_unlinked"):
         text = f"{quality.unlinked_share:.0%} of the GPU operations have no recorded launch"
         found.append((text, "causes of idle time are uncertain"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.derive.attribution import matching_codes
 from advisor.derive.bounds import two_sided
 from advisor.derive.health import DeviceHealth, device_health
 from advisor.derive.kernel_classes import MATRIX_CLASSES
@@ -50,9 +51,14 @@ def _share(health: DeviceHealth) -> float:
 
 
 def _change(ctx: Context, loss: float) -> Change | None:
-    """Only matrix kernels run at the SM clock for certain; without a trace nothing is promised."""
+    """Only matrix kernels run at the SM clock for certain; without a trace nothing is promised.
+
+    A matrix times a vector, as in decoding, reads all of the matrix for little arithmetic: memory bounds it.
+    """
     if two_sided(ctx.run) is None:
         return None
     found = sequence(ctx.run)
-    gained = found.per_step(found.gpu_ns, np.isin(found.kind, MATRIX_CLASSES)) * loss
+    names = ctx.run.table("kernels")["name"][found.row]
+    arithmetic = np.isin(found.kind, MATRIX_CLASSES) & ~np.isin(names, matching_codes(ctx.run, names, "(?i)gemv|dot_kernel"))
+    gained = found.per_step(found.gpu_ns, arithmetic) * loss
     return Change(gpu_ns=round(gained)) if gained > 0 else None
