@@ -162,3 +162,17 @@ def test_layers_compiled_one_by_one_are_no_breaks() -> None:
 def test_cannot_judge_without_compiled_regions() -> None:
     found = judge(logging(4000).to_run(), BREAKS)
     assert found.outcome == "not-applicable" and "torch.compile" in found.reason
+
+
+def test_frames_tell_a_loader_from_other_python() -> None:
+    """Nothing marks a loader: frames in the pause between steps decide whether it may be one."""
+    for name, outcome in (("data/batches.py(7): load_batch", "found"), ("metrics.py(42): log", "clean")):
+        w = Workload()
+        for _ in w.steps(6):
+            with w.frame("train.py(10): step"):
+                with w.frame(name):
+                    w.host(20_000)
+                train(w)
+        run = w.to_run()
+        assert judge(run, "dataloader-bound").outcome == outcome
+        assert judge(run, GAP).outcome == "found"

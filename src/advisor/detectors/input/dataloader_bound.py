@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.derive.activity import loader_ranges
-from advisor.derive.attribution import locations
+from advisor.derive.attribution import locations, matching_codes
 from advisor.derive.gpus import COPY, gpu_work
-from advisor.derive.intervals import IntervalSet, covered, union
+from advisor.derive.host import driving_threads
+from advisor.derive.intervals import IntervalSet, covered, intersect, length, union
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import Steady, steady
 from advisor.detectors.input.loading import Loading, change, evidence, gain, loading
@@ -15,6 +16,12 @@ from advisor.detectors.words import time_text
 from advisor.model import CopyKind, Run
 from advisor.replay.changes import Edit
 from advisor.rules.contract import Context, Draft, NotApplicable
+
+# Functions that hand out, read or assemble a batch, as frames name them.
+_LOADER_FRAMES = (
+    r"(?i)data_?(load|set|pipe|source|iter)|sampler|collate|__next__|__getitem__|(load|fetch|read|next|get)_?(batch|data|sample)|"
+    r"webdataset|tfrecord|[/\\]dali[/\\]|[/\\]PIL[/\\]"
+)
 
 
 def detect(ctx: Context) -> Draft | None:
@@ -68,6 +75,8 @@ def _between_steps(ctx: Context, judged: Steady) -> Draft | None:
     gone = change(judged, wait, typical, ctx.threshold("handover_ns"))
     if typical < ctx.threshold("unmarked_gap_ns") or gain(judged, gone) < ctx.threshold("unmarked_share"):
         return None
+    if _something_else(ctx.run, judged, gaps):
+        return None
     copied = _copy_follows(ctx.run, judged, firsts)
     then = " and then copies to the GPU" if copied else ""
     return Draft(
@@ -85,6 +94,18 @@ def _between_steps(ctx: Context, judged: Steady) -> Draft | None:
             "next(batch) would."
         ],
     )
+
+
+def _something_else(run: Run, judged: Steady, gaps: IntervalSet) -> bool:
+    """Whether Python frames were recorded and show no loader in most of the gaps: then python-gap names what it is."""
+    frames = run.table("python_frames")
+    mine = (frames["rank"] == judged.step.rank) & (frames["process"] == judged.step.process)
+    mine &= np.isin(thread_keys(frames), driving_threads(run))
+    if not mine.any():
+        return False
+    rows = np.flatnonzero(mine & np.isin(frames["name"], matching_codes(run, frames["name"], _LOADER_FRAMES)))
+    loading = intersect(union(frames["start"][rows], frames["end"][rows]), gaps)
+    return length(loading) < 0.5 * length(gaps)
 
 
 def _gaps(judged: Steady) -> tuple[IntervalSet, np.ndarray]:
