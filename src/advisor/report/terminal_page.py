@@ -24,6 +24,10 @@ STYLES = {
     "good": "bold green",
 }
 CODE_INDENT = 8
+# A program with options, and their values where these are short; it is a command to paste wherever it stands in a text.
+_COMMAND = re.compile(
+    r"\b(?:nvidia-smi|nsys \w+|advisor \w+)(?: -{1,2}[\w-]\S*(?: [\w.]+\.(?:xml|csv|txt|json)\b| \d+\b| \w+(?:,\w+)+\b)?)+"
+)
 _ASCII = str.maketrans({"µ": "u", "…": "...", "→": "->", "–": "-", "×": "x", "·": "."})
 
 
@@ -76,10 +80,11 @@ class Page:
         self._put(self.styled(*parts), indent)
 
     def paragraph(self, *parts: str | tuple[str, str], indent: int = 0, hang: int | None = None) -> None:
-        """Wrapped text; lines after the first are indented by `hang`. A long word stays whole, so that it can be copied."""
+        """Wrapped text; lines after the first are indented by `hang`. Long words and commands stay whole, to be copied."""
         hang = indent if hang is None else hang
         text = self.styled(*parts)
-        for i, line in enumerate(text.divide(_breaks(text.plain, self.width - indent, self.width - hang))):
+        whole = _COMMAND.sub(lambda command: command[0].replace(" ", "_"), text.plain)
+        for i, line in enumerate(text.divide(_breaks(whole, self.width - indent, self.width - hang))):
             line.rstrip()
             self._put(line, hang if i else indent)
 

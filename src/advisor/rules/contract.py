@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class NotApplicable(Exception):
-    """The rule cannot judge this input. `capture` is the command or setting that would let it."""
+    """The rule cannot judge this input. `capture`: the command or setting that would let it; None: that of the rule's TOML;
+    empty: none would.
+    """
 
     def __init__(self, reason: str, capture: str | None = None) -> None:
         super().__init__(reason)

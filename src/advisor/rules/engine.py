@@ -18,10 +18,11 @@ from advisor.model import Notice, Report, RuleOutcome, Run
 from advisor.rules.catalogue import Entry, catalogue, chosen
 from advisor.rules.contract import Context, Draft, NotApplicable
 from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint, retimed, saving_of
+from advisor.rules.needs import COMMUNICATION, alone, missing, unlocks
 from advisor.rules.pace import Pace, pace
 from advisor.rules.plain import plain_text
 from advisor.rules.ranking import LEAST_SHARE, folded, ranked
-from advisor.rules.rule import ENVIRONMENT, Rule
+from advisor.rules.rule import Rule
 from advisor.rules.runinfo import run_info, run_notices
 from advisor.rules.saving import combined_saving, scaled, scaled_change
 from advisor.rules.told import check_options, check_steps, told_notices
@@ -96,7 +97,7 @@ def judge(run: Run, entry: Entry) -> Judged:
     try:
         ctx = Context(run, rule)
         if lacking := missing(run, rule):
-            return Judged(rule, "not-applicable", lacking, rule.capture)
+            return _unjudged(run, rule, lacking, rule.capture if unlocks(run, rule) else None)
         if failing := rule.valid.judge(ctx.device, torch_version(run))[0]:
             return Judged(rule, "not-applicable", "; ".join(failing))
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -104,10 +105,16 @@ def judge(run: Run, entry: Entry) -> Judged:
             found = entry.detector()(ctx)
         drafts = [checked(rule, draft) for draft in ([found] if isinstance(found, Draft) else found or ())]
     except NotApplicable as lack:
-        return Judged(rule, "not-applicable", plain_text(lack.reason), lack.capture or rule.capture)
+        return _unjudged(run, rule, plain_text(lack.reason), rule.capture if lack.capture is None else lack.capture or None)
     except Exception as error:
         return Judged(rule, "error", _fault(error))
     return Judged(rule, "found" if drafts else "clean", drafts=drafts, run=run)
+
+
+def _unjudged(run: Run, rule: Rule, reason: str, capture: str | None) -> Judged:
+    if rule.family == COMMUNICATION and alone(run):
+        return Judged(rule, "not-applicable", "the recording shows one rank and no peers")
+    return Judged(rule, "not-applicable", reason, capture)
 
 
 def _fault(error: Exception) -> str:
@@ -115,31 +122,6 @@ def _fault(error: Exception) -> str:
     if os.environ.get("ADVISOR_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)
     return plain_text(f"{type(error).__name__}: {error}")
-
-
-def missing(run: Run, rule: Rule) -> str | None:
-    """Why the input is not enough for the rule's `needs`; None if it is."""
-    for group in rule.needs:
-        if not any(_recorded(run, name) for name in group):
-            words = [_in_words(name) for name in group]
-            if len(words) == 1:
-                return f"the input holds no {words[0]}"
-            return f"the input holds neither {' nor '.join(words)}"
-    return None
-
-
-def _recorded(run: Run, name: str) -> bool:
-    if name == ENVIRONMENT:
-        return bool(run.environment)
-    table, _, column = name.partition(".")
-    return run.table(table).has(column) if column else len(run.table(table)) > 0
-
-
-def _in_words(name: str) -> str:
-    if name == ENVIRONMENT:
-        return "environment variables"
-    table, _, column = name.partition(".")
-    return table.replace("_", " ") + (f" with {column.replace('_', ' ')}" if column else "")
 
 
 def _rescaled(rule: Rule, draft: Draft, fuller: Run, ratio: float | None) -> Draft:

@@ -46,6 +46,8 @@ EFFORTS = ("minutes", "hours", "days")
 # What `needs` may name beside tables ("kernels") and columns that hold a value somewhere ("host_ops.shapes").
 ENVIRONMENT = "environment"
 
+# The one command that samples all that rules ask of nvidia-smi; `<<nvidia-smi>>` in the hint of a rule stands for it.
+SAMPLING = "nvidia-smi -q -x -l 1 -f smi.xml"
 PLACEHOLDER = re.compile(r"<<([^<>\n]*)>>")
 _ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -199,7 +201,7 @@ def _validity(table: _Table, extra: tuple[str, ...] = (), close: bool = True) ->
 def _capture(table: _Table) -> str | None:
     hint = table.take("hint", str, None)
     table.close()
-    return hint.strip() if hint else None
+    return hint.strip().replace("<<nvidia-smi>>", SAMPLING) if hint else None
 
 
 def _fix(table: _Table) -> FixTemplate:

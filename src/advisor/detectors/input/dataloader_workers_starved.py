@@ -6,7 +6,7 @@ from advisor.derive.activity import loader_ranges
 from advisor.derive.attribution import locations
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import steady
-from advisor.detectors.input.loading import evidence, gain, loading, workers_needed
+from advisor.detectors.input.loading import evidence, gain, loading, unmarked, workers_needed
 from advisor.detectors.words import time_text
 from advisor.rules.contract import Context, Draft, NotApplicable
 
@@ -21,7 +21,7 @@ def detect(ctx: Context) -> Draft | None:
     if found is None and len(loader_ranges(run)):
         return None  # on threads of its own: it holds nobody up
     if found is None:
-        raise NotApplicable("no range marks a data loader", "record with torch.profiler, which marks torch.utils.data.DataLoader")
+        raise unmarked(ctx.run)
     ranges = run.table("ranges")
     name = run.strings[int(ranges["name"][found.rows[0]])]
     gone = found.gone(judged, ctx.threshold("handover_ns"))

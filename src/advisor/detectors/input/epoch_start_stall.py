@@ -10,6 +10,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.intervals import covered, union
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steps import steps
+from advisor.detectors.input.loading import unmarked
 from advisor.detectors.words import count_text, time_text
 from advisor.model import Evidence, Saving
 from advisor.rules.contract import Context, Draft, NotApplicable
@@ -25,7 +26,7 @@ def detect(ctx: Context) -> Draft | None:
     rows = loader_ranges(run)
     rows = rows[(ranges["rank"][rows] == step.rank) & (ranges["process"][rows] == step.process)]
     if not len(rows):
-        raise NotApplicable("no range marks a data loader", "record with torch.profiler, which marks torch.utils.data.DataLoader")
+        raise unmarked(ctx.run)
     if len(own) < ctx.threshold("least_steps"):
         raise NotApplicable("too few steps for two starts of an epoch", "record more steps than two epochs have")
     taken = found.time()[own]

@@ -15,7 +15,7 @@ from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import Steady
 from advisor.model import Evidence, Run
 from advisor.replay.changes import Edit
-from advisor.rules.contract import Change
+from advisor.rules.contract import Change, NotApplicable
 
 SINGLE = "_SingleProcessDataLoaderIter"
 
@@ -60,6 +60,13 @@ def loading(run: Run, steady: Steady) -> Loading | None:
         idle_ns=int(covered(idle, *when).sum()) // max(steady.count, 1),
         single=any(SINGLE in run.strings[int(code)] for code in np.unique(table["name"][rows])),
     )
+
+
+def unmarked(run: Run) -> NotApplicable:
+    """Nothing marks a loader. A trace of torch.profiler would, had the program used torch.utils.data.DataLoader."""
+    if run.capture.tool == "torch.profiler":
+        return NotApplicable("no range marks a data loader", 'mark it: with torch.profiler.record_function("dataloader")')
+    return NotApplicable("no range marks a data loader", "record with torch.profiler, which marks torch.utils.data.DataLoader")
 
 
 def change(steady: Steady, wait_ns: int, idle_ns: int, handover_ns: float) -> Change:

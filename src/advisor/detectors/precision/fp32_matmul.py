@@ -27,7 +27,7 @@ def detect(ctx: Context) -> Draft | None:
     if device is None or device.compute_capability is None:
         raise NotApplicable("the GPU is unknown, so nothing tells whether it has TF32", "name it: --gpu 'NVIDIA A100-SXM4-80GB'")
     if "tf32" not in tensor_core_types(device.compute_capability):
-        raise NotApplicable(f"TF32 needs compute capability 8.0; {device.name or 'this GPU'} has {device.capability_text}")
+        raise NotApplicable(f"TF32 needs compute capability 8.0; {device.name or 'this GPU'} has {device.capability_text}", "")
     spec = spec_of(device)
     fp32, tf32 = (spec.peak("fp32"), spec.peak("tf32")) if spec else (None, None)
     if not fp32 or not tf32:
