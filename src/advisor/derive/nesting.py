@@ -50,6 +50,11 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> tuple[list[tuple[int, ...]], np
     return [rows[i] for i in order], place[index]
 
 
+def _unordered(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> bool:
+    """Whether rows are out of the order of start, the longer first."""
+    return bool(((start[1:] < start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] > end[:-1]))).any())
+
+
 class Nesting:
     """The forest of intervals of a table with start, end, rank, process and thread.
 
@@ -60,63 +65,68 @@ class Nesting:
     def __init__(self, table: Table) -> None:
         self.start: npt.NDArray[np.int64] = table["start"]
         self.end: npt.NDArray[np.int64] = table["end"]
-        keys = thread_keys(table)
-        # Within a thread by start, the longer first, so that a parent precedes its children.
-        self._order: Rows = np.lexsort((-self.end, self.start, keys))
-        self._threads, first = np.unique(keys[self._order], return_index=True)
-        self._bounds: Rows = np.append(first, len(keys))
-        self.parent: Rows = np.full(len(table), -1, np.int64)
+        self.parent: npt.NDArray[np.int32] = np.full(len(table), -1, np.int32)
         self.depth: npt.NDArray[np.int32] = np.zeros(len(table), np.int32)
-        for low, high in pairwise(self._bounds):
-            self._link(self._order[low:high])
+        threads, index = distinct_rows(table["rank"], table["process"], table["thread"])
+        columns = (np.array([thread[i] for thread in threads], np.int64) for i in range(3))
+        self._threads: dict[int, int] = {key: number for number, key in enumerate(mixed_key(*columns).tolist())}
+        self._rows: list[npt.NDArray[np.int32]] = []
+        for number in range(len(threads)):
+            rows = np.flatnonzero(index == number) if len(threads) > 1 else np.arange(len(table))
+            start, end = self.start[rows], self.end[rows]
+            # By start, the longer first, so that a parent precedes its children.
+            order = np.lexsort((-end, start)) if _unordered(start, end) else slice(None)
+            self._rows.append(rows[order].astype(np.int32))
+            self._link(self._rows[-1], start[order], end[order])
 
-    def _link(self, rows: Rows) -> None:
+    def _link(self, rows: npt.NDArray[np.int32], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
         """Fill parent and depth of one thread's rows, given in order."""
-        start, end = self.start[rows], self.end[rows]
-        n = len(rows)
-        opened = np.arange(n)
+        # How many opened before less how many closed. A row without length counts itself as closed: it is not its own child.
         closed = np.searchsorted(np.sort(end), start, side="right")
-        # A zero-length row at the very moment counts itself as closed; it is not its own child.
-        closed = np.minimum(closed, opened)
-        depth = (opened - closed).astype(np.int32)
-        for level in range(1, int(depth.max(initial=0)) + 1):
-            here = np.flatnonzero(depth == level)
-            above = np.flatnonzero(depth == level - 1)
+        depth = np.maximum(np.arange(len(rows)) - closed, 0).astype(np.int32)
+        del closed
+        by_depth = np.argsort(depth, kind="stable")
+        bounds = np.searchsorted(depth[by_depth], np.arange(int(depth.max(initial=0)) + 2))
+        above = by_depth[: bounds[1]]
+        for low, high in pairwise(bounds[1:]):
+            here = by_depth[low:high]
             found = np.searchsorted(above, here) - 1
             known = found >= 0
             self.parent[rows[here[known]]] = rows[above[found[known]]]
+            above = here
         self.depth[rows] = depth
 
     def innermost(self, keys: npt.NDArray[Any], moments: npt.NDArray[Any]) -> Rows:
         """For each (thread key, moment): the row of the innermost interval open then, else -1."""
         result = np.full(len(moments), -1, np.int64)
-        slots = np.searchsorted(self._threads, keys)
-        for slot in np.unique(slots):
-            if slot >= len(self._threads):
+        moments = np.asarray(moments)
+        for key in np.unique(keys).tolist():
+            if key not in self._threads:
                 continue
-            asked = np.flatnonzero((slots == slot) & (keys == self._threads[slot]))
-            rows = self._order[self._bounds[slot] : self._bounds[slot + 1]]
-            when = np.asarray(moments)[asked]
+            rows = self._rows[self._threads[key]]
+            asked = np.flatnonzero(keys == key)
+            when = moments[asked]
             at = np.searchsorted(self.start[rows], when, side="right") - 1
-            row = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
+            row = np.where(at >= 0, rows[np.maximum(at, 0)], np.int32(-1))
             while True:
-                over = (row >= 0) & (self.end[row] <= when)
-                if not over.any():
+                over = np.flatnonzero((row >= 0) & (self.end[row] <= when))
+                if not len(over):
                     break
-                row = np.where(over, self.parent[row], row)
+                row[over] = self.parent[row[over]]
             result[asked] = row
         return result
 
     def nearest(self, wanted: Mask) -> Rows:
         """For each row: itself or its nearest ancestor among the wanted ones, else -1."""
-        result = np.where(wanted, np.arange(len(wanted)), -1)
-        order = np.argsort(self.depth, kind="stable")
-        bounds = np.searchsorted(self.depth[order], np.arange(int(self.depth.max(initial=0)) + 2))
+        result = np.full(len(wanted), -1, np.int32)
+        result[wanted] = np.flatnonzero(wanted)
+        by_depth = np.argsort(self.depth, kind="stable").astype(np.int32)
+        bounds = np.searchsorted(self.depth[by_depth], np.arange(int(self.depth.max(initial=0)) + 2))
         for low, high in pairwise(bounds[1:]):
-            rows = order[low:high]
-            open_rows = rows[(result[rows] < 0) & (self.parent[rows] >= 0)]
-            result[open_rows] = result[self.parent[open_rows]]
-        return result
+            rows = by_depth[low:high]
+            rows = rows[(result[rows] < 0) & (self.parent[rows] >= 0)]
+            result[rows] = result[self.parent[rows]]
+        return result.astype(np.int64)
 
     def roots(self) -> Mask:
         return self.parent < 0
