@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from advisor.model import Evidence, Finding, Fix, Report
 from advisor.report import text as t
 from advisor.report.style import Style
-from advisor.report.summary import parts, run_facts, unjudged, verdict
+from advisor.report.summary import limits, parts, run_facts, unjudged, verdict
 
 LIMIT = 60_000  # characters; comments on common code hosts end at 65,536
 _ROWS, _CELL, _TITLE, _SNIPPET = 20, 160, 400, 4000
@@ -27,6 +27,7 @@ def render(report: Report, style: Style | None = None) -> str:
         *_breakdown(report),
         *(_finding(number, finding, report.step_ns) for number, finding in enumerate(findings, 1)),
         *_good_news(report),
+        *_limits(report),
         *_not_judged(report),
         *_notices(report),
         *_run(report),
@@ -116,7 +117,8 @@ def _finding(number: int, finding: Finding, step_ns: int | None) -> str:
 def _finding_body(finding: Finding, step_ns: int | None) -> Iterator[str]:
     saving = finding.saving
     promise = f"Saves **{t.saving_long(saving, step_ns)}**. ".replace("<", "\\<") if saving else ""
-    yield f"{promise}{t.confidence(finding)}. Rule {code(finding.rule)}."
+    worth = f"Worth **{t.money(finding.cost_per_day)} a day**. ".replace("<", "\\<") if finding.cost_per_day else ""
+    yield f"{promise}{worth}{t.confidence(finding)}. Rule {code(finding.rule)}."
     if finding.alternative_to:
         yield f"Competes for the same time as {code(finding.alternative_to)}: mend one of them."
     for evidence in finding.evidence[:4]:
@@ -194,6 +196,12 @@ def _good_news(report: Report) -> Iterator[str]:
     news = report.extra.get("good_news")
     if isinstance(news, (list, tuple)) and news:
         yield details("Already good", ["\n".join(f"- {escape(line)}" for line in news[:_ROWS])])
+
+
+def _limits(report: Report) -> Iterator[str]:
+    lines = [f"- {'good: ' if good else ''}{escape(line)}" for good, line in limits(report)[:_ROWS]]
+    if lines:
+        yield details("Against the limits of the GPU", ["\n".join(lines)])
 
 
 def _not_judged(report: Report) -> Iterator[str]:

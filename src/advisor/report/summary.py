@@ -164,6 +164,7 @@ def run_facts(report: Report, full: bool = False, width: int = 80) -> list[tuple
         ("ranks", _ranks(_list(run, "ranks"), run.get("world_size"))),
         ("steps", _steps(run, report.step_ns)),
         ("rate", _throughput(report.extra.get("throughput"))),
+        ("cost", _cost(report.extra.get("cost"))),
         ("replay", _replay(run.get("replay")) if full else []),
         ("lacks", _lacks(report)),
     ]
@@ -280,6 +281,17 @@ def _replay(replay: Any) -> list[str]:
     return ["the step could not be replayed; savings are interval bounds"]
 
 
+def _cost(cost: Any) -> list[str]:
+    if not isinstance(cost, Mapping):
+        return []
+    price = f"{t.money(cost['gpu_hour'])} a GPU hour"
+    if cost["per_day"] is None:
+        return [f"{price}; the number of GPUs is unknown"]
+    line = f"{t.money(cost['per_day'])} a day for {t.count(cost['gpus'], 'GPU')} at {price}"
+    saved = cost["combined_per_day"]
+    return [line + (f"; all fixes together are worth {t.money(saved)} a day" if saved else "")]
+
+
 def _lacks(report: Report) -> list[str]:
     """Of the only recording; with a second, fuller one it is not known here what both lack."""
     overhead = report.run.get("profiler_overhead")
@@ -287,3 +299,12 @@ def _lacks(report: Report) -> list[str]:
         return []
     words = [word for key, word in _CAPTURE_WORDS.items() if overhead.get(key) is False]
     return [t.join(words)] if words else []
+
+
+def limits(report: Report) -> list[tuple[bool, str]]:
+    """(good, text) of each entry of the report's `limits`, the good ones first."""
+    entries = report.extra.get("limits")
+    if not isinstance(entries, (list, tuple)):
+        return []
+    known = [one for one in entries if isinstance(one, Mapping) and isinstance(one.get("text"), str)]
+    return sorted(((one.get("good") is True, t.sentence(one["text"])) for one in known), key=lambda pair: not pair[0])

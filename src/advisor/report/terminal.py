@@ -7,7 +7,7 @@ import re
 from advisor.model import Finding, Report, RuleOutcome
 from advisor.report import text as t
 from advisor.report.style import Style
-from advisor.report.summary import run_facts, unjudged, verdict
+from advisor.report.summary import limits, run_facts, unjudged, verdict
 from advisor.report.terminal_bar import show_breakdown
 from advisor.report.terminal_findings import one_line, show_findings
 from advisor.report.terminal_page import Page
@@ -31,6 +31,7 @@ def render(report: Report, style: Style) -> str:
     show_breakdown(page, report.breakdown, report.step_ns)
     show_findings(page, main, also, report.step_ns)
     _good_news(page, report)
+    _limits(page, report)
     _not_judged(page, report.rules)
     _notices(page, report)
     _end(page, report, main + also)
@@ -51,6 +52,16 @@ def _good_news(page: Page, report: Report) -> None:
     page.heading("Already good")
     for line in news:
         page.paragraph(f"  {t.clean(line)}", hang=4)
+
+
+def _limits(page: Page, report: Report) -> None:
+    """What runs well, and how near the limits of the device."""
+    lines = limits(report)
+    if not lines:
+        return
+    page.heading("Against the limits")
+    for good, line in lines:
+        page.paragraph("  ", ("good  " if good else "      ", "good"), line, hang=8)
 
 
 def _not_judged(page: Page, rules: list[RuleOutcome]) -> None:

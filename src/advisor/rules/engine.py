@@ -17,7 +17,9 @@ from advisor.derive.breakdown import breakdown
 from advisor.model import Notice, Report, RuleOutcome, Run
 from advisor.rules.catalogue import Entry, catalogue, chosen
 from advisor.rules.contract import Context, Draft, NotApplicable
+from advisor.rules.cost import priced
 from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint, retimed, saving_of
+from advisor.rules.health import good_news
 from advisor.rules.needs import COMMUNICATION, alone, missing, unlocks
 from advisor.rules.pace import Pace, pace
 from advisor.rules.plain import plain_text
@@ -54,16 +56,22 @@ def analyze(
     step = paced.step
     judged, more = outcomes(run, entries, step)
     standing, rules = _standing(run, judged, paced, redact)
+    findings = [one.finding for one in standing]
+    combined = combined_saving(claims(standing), step, paced.replay) if step else None
     return Report(
         version=version or __version__,
         run=run_info(run, paced),
         step_ns=step.step_ns if step else None,
         breakdown=breakdown(run),
-        findings=[one.finding for one in standing],
-        combined=combined_saving(claims(standing), step, paced.replay) if step else None,
+        findings=findings,
+        combined=combined,
         rules=rules,
         notices=list(dict.fromkeys([*run.notices, *notices, *told_notices(run), *run_notices(run, paced), *more])),
-        extra=_throughput(run, step),
+        extra={
+            **_throughput(run, step),
+            **priced(run, findings, combined, step.step_ns if step else 0),
+            **_limits(run, paced),
+        },
     )
 
 
@@ -195,3 +203,13 @@ def _throughput(run: Run, step: TwoSided | None) -> dict[str, object]:
     if not items or step is None or step.step_ns <= 0:
         return {}
     return {"throughput": {"items_per_step": items, "items_per_second": round(items * 1e9 / step.step_ns, 3)}}
+
+
+def _limits(run: Run, paced: Pace) -> dict[str, object]:
+    """Good news is worth no failure: a fault here leaves it out, and the findings stand."""
+    try:
+        news = good_news(run, paced)
+    except Exception as error:
+        _fault(error)
+        return {}
+    return {"limits": news} if news else {}

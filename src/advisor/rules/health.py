@@ -27,6 +27,10 @@ _GOOD = {
 # Pointwise kernels with known bytes must make up this much of the step before their rate says something.
 _LEAST_SHARE = 0.02
 _GPU_BOUND = 0.98
+# A GPU that idles for most of the step is told by the breakdown and the findings.
+_BUSY_ENOUGH = 0.5
+# Peaks of wider types are no limit of the device where its tensor cores take these.
+_NARROW = ("fp16", "bf16", "fp8", "int8")
 
 
 def good_news(run: Run, pace: Pace) -> list[dict[str, Any]]:
@@ -36,36 +40,36 @@ def good_news(run: Run, pace: Pace) -> list[dict[str, Any]]:
     """
     if pace.step is None or pace.step.step_ns <= 0 or not len(sequence(run)):
         return []
-    entries = [_busy(pace), *_host(pace), *_matrix(run, pace), *_streaming(run, pace), *_communication(run)]
-    return [entry for entry in entries if entry is not None]
+    return [*_busy(pace), *_host(pace), *_matrix(run, pace), *_streaming(run, pace), *_communication(run)]
 
 
 def _entry(id_: str, text: str, value: float, limit: float, unit: str) -> dict[str, Any]:
     share = min(value / limit, 1.0) if limit else 0.0
-    rounded = (round(value, 6), round(limit, 6)) if unit == "frac" else (round(value), round(limit))
     return {
         "id": id_,
         "text": text,
-        "value": rounded[0],
-        "limit": rounded[1],
+        "value": round(value),
+        "limit": round(limit),
         "unit": unit,
         "share_frac": round(share, 4),
         "good": bool(share >= _GOOD.get(id_, 1.0)),
     }
 
 
-def _busy(pace: Pace) -> dict[str, Any] | None:
+def _busy(pace: Pace) -> list[dict[str, Any]]:
     step = pace.step
     assert step is not None
+    if step.gpu_ns < _BUSY_ENOUGH * step.step_ns:
+        return []
     text = f"the GPU has work for {step.gpu_ns / step.step_ns:.0%} of the step"
-    return _entry("gpu-busy", text, step.gpu_ns, step.step_ns, "ns")
+    return [_entry("gpu-busy", text, step.gpu_ns, step.step_ns, "ns")]
 
 
 def _host(pace: Pace) -> list[dict[str, Any]]:
     """How far ahead the host is, where the GPU sets the pace."""
     step = pace.step
     assert step is not None
-    if step.gpu_ns < _GPU_BOUND * step.step_ns or step.host_ns >= step.gpu_ns:
+    if step.gpu_ns < _GPU_BOUND * step.step_ns or not 0.01 * step.step_ns < step.host_ns < step.gpu_ns:
         return []
     spare = step.step_ns - step.host_ns
     text = f"the host needs {step.host_ns / step.step_ns:.0%} of the step and stays ahead of the GPU"
@@ -77,13 +81,14 @@ def _matrix(run: Run, pace: Pace) -> list[dict[str, Any]]:
     if used is None or pace.step is None:
         return []
     rate = used.flops / (pace.step.step_ns * 1e-9)
-    dtype, peak = used.dtype.upper(), f"{used.peak / 1e12:.0f} TFLOP/s"
-    whole = f"the model's matrix work is {rate / 1e12:.0f} of {peak} ({dtype}, dense): {rate / used.peak:.0%} MFU"
-    kernels = f"matrix kernels run at {used.rate / 1e12:.0f} TFLOP/s, {used.matrix_share:.0%} of the {dtype} peak"
-    return [
+    dtype, peak = used.dtype.upper(), f"{used.peak / 1e12:.3g} TFLOP/s"
+    whole = f"the model's matrix work is {rate / 1e12:.3g} of {peak} ({dtype}, dense): {rate / used.peak:.0%} MFU"
+    kernels = f"matrix kernels run at {used.rate / 1e12:.3g} TFLOP/s, {used.matrix_share:.0%} of the {dtype} peak"
+    entries = [
         _entry("model-flops-utilisation", whole, rate, used.peak, "FLOP/s"),
         _entry("matrix-kernels", kernels, used.rate, used.peak, "FLOP/s"),
     ]
+    return [{**entry, "good": entry["good"] and used.dtype in _NARROW} for entry in entries]
 
 
 def _streaming(run: Run, pace: Pace) -> list[dict[str, Any]]:
@@ -103,7 +108,7 @@ def _streaming(run: Run, pace: Pace) -> list[dict[str, Any]]:
 
 
 def _communication(run: Run) -> list[dict[str, Any]]:
-    """How much of the step is free of communication that nothing hides, in runs that communicate."""
+    """That communication is hidden, in runs that communicate; where it is not, findings say what of it counts."""
     if not len(collectives(run)):
         return []
     parts = [part for part in breakdown(run) if part.step_ns > 0]
@@ -112,4 +117,5 @@ def _communication(run: Run) -> list[dict[str, Any]]:
     worst = max(parts, key=lambda part: part.exposed_communication_ns / part.step_ns)
     free = worst.step_ns - worst.exposed_communication_ns
     text = f"communication that nothing hides takes {1 - free / worst.step_ns:.1%} of the recorded step"
-    return [_entry("communication-hidden", text, free, worst.step_ns, "ns")]
+    entry = _entry("communication-hidden", text, free, worst.step_ns, "ns")
+    return [entry] if entry["good"] else []
