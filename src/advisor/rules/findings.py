@@ -12,13 +12,13 @@ from advisor.model import Evidence, Finding, Run, Saving
 from advisor.model.report import CONFIDENCES, SEVERITIES, Outcome
 from advisor.replay.changes import Edit
 from advisor.rules.contract import Change, Context, Draft
-from advisor.rules.fixes import fixes_for
+from advisor.rules.fixes import fixes_for, no_fix
 from advisor.rules.pace import Pace
 from advisor.rules.plain import plain, plain_location, plain_text, stepless
 from advisor.rules.ranking import confidence, expected, severity
 from advisor.rules.rule import Rule
 from advisor.rules.saving import Claim, bound_saving, clipped, replayed_saving, spares_gpu
-from advisor.rules.validity import torch_version
+from advisor.rules.validity import newest_torch, torch_version
 
 
 @dataclass
@@ -149,7 +149,10 @@ def _finding(one: Judged, draft: Draft, saving: Saving | None, run: Run, step: T
     rule, seen = one.rule, one.run or run
     device, torch = Context(seen, rule).device, torch_version(run) or torch_version(seen)
     facts = plain(draft.facts, redact)
+    fixes = fixes_for(rule, draft.fixes, facts, device, torch, run.options.framework, newest_torch(run))
     caveats = [*draft.caveats, *rule.valid.judge(device, torch)[1]]
+    if not fixes:
+        caveats += no_fix(rule, draft.fixes, device, torch)
     said = stepless if steps(seen).source == "none" else str
     partial = any(notice.code == CUT_SHORT for notice in seen.notices)  # nobody knows which records are gone
     return Finding(
@@ -166,7 +169,7 @@ def _finding(one: Judged, draft: Draft, saving: Saving | None, run: Run, step: T
             for table in draft.evidence
         ],
         locations=[] if redact else [plain_location(place) for place in draft.locations],
-        fixes=fixes_for(rule, draft.fixes, facts, device, torch, run.options.framework),
+        fixes=fixes,
         caveats=[plain_text(text, redact) for text in caveats],
         alternative_to=draft.alternative_to,
         fingerprint=fingerprint(rule, draft),

@@ -8,7 +8,7 @@ from typing import Any
 
 from advisor.model import Device, Fix
 from advisor.rules.rule import PLACEHOLDER, FixTemplate, Rule
-from advisor.rules.validity import Version
+from advisor.rules.validity import Version, text_of
 
 # Snippets are pasted into shells and programs, and facts come from files of strangers: only harmless characters pass.
 _HARMLESS = {"bash": re.compile(r"[\w.,:/=+@%-]*"), "other": re.compile(r"[\w .,:/=+@%()\[\]-]*")}
@@ -21,19 +21,29 @@ def fixes_for(
     device: Device | None,
     torch: Version | None,
     framework: str | None = None,
+    newest: Version | None = None,
 ) -> list[Fix]:
     """The named fixes (None: all) in that order, those for the user's framework first.
 
     A fix that cannot hold on this device or version is left out; one that may, because the input does not tell, keeps
-    the condition as a caveat. KeyError for an id that the rule lacks.
+    the condition as a caveat. Fixes that need a torch after `newest`, the last when the run was recorded, stand behind
+    those that hold as it was. KeyError for an id that the rule lacks.
     """
-    templates = list(rule.fixes) if ids is None else [rule.fix(name) for name in ids]
-    templates.sort(key=lambda fix: fix.framework != framework)  # stable: the given order stays
+    templates = _templates(rule, ids)
+
+    def later(fix: FixTemplate) -> bool:
+        least = fix.valid.min_torch
+        return torch is None and newest is not None and least is not None and least > newest
+
+    templates.sort(key=lambda fix: (later(fix), fix.framework != framework))  # stable: the given order stays
     fixes = []
     for template in templates:
         failing, unknown = template.valid.judge(device, torch)
         if failing:
             continue
+        if later(template):
+            unknown = [text for text in unknown if not text.startswith("valid for torch")]
+            unknown.append(f"needs torch {text_of(template.valid.min_torch or ())}, which is newer than the recording")
         fixes.append(
             Fix(
                 id=template.id,
@@ -48,6 +58,16 @@ def fixes_for(
             )
         )
     return fixes
+
+
+def no_fix(rule: Rule, ids: Sequence[str] | None, device: Device | None, torch: Version | None) -> list[str]:
+    """Why none of the named fixes (None: all) holds here, in words."""
+    failing = [text for template in _templates(rule, ids) for text in template.valid.judge(device, torch)[0]]
+    return [f"No fix is printed: {text}." for text in dict.fromkeys(failing)]
+
+
+def _templates(rule: Rule, ids: Sequence[str] | None) -> list[FixTemplate]:
+    return list(rule.fixes) if ids is None else [rule.fix(name) for name in ids]
 
 
 def filled(template: FixTemplate, facts: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date, timedelta
 
 from advisor.model import Device, Run
 
@@ -58,6 +59,28 @@ class Validity:
         return failing, unknown
 
 
+# Release dates of torch, from its release notes: what a recording of a known day cannot have run with.
+_RELEASES: tuple[tuple[date, Version], ...] = (
+    (date(2020, 4, 21), (1, 5)),
+    (date(2020, 7, 28), (1, 6)),
+    (date(2020, 10, 27), (1, 7)),
+    (date(2021, 3, 4), (1, 8)),
+    (date(2021, 6, 15), (1, 9)),
+    (date(2021, 10, 21), (1, 10)),
+    (date(2022, 3, 10), (1, 11)),
+    (date(2022, 6, 28), (1, 12)),
+    (date(2022, 10, 28), (1, 13)),
+    (date(2023, 3, 15), (2, 0)),
+    (date(2023, 10, 4), (2, 1)),
+    (date(2024, 1, 30), (2, 2)),
+    (date(2024, 4, 24), (2, 3)),
+    (date(2024, 7, 24), (2, 4)),
+    (date(2024, 10, 17), (2, 5)),
+    (date(2025, 1, 29), (2, 6)),
+    (date(2025, 4, 23), (2, 7)),
+)
+_PRE_RELEASE = timedelta(days=90)  # nightly builds carry the next version's number
+
 NO_CONDITION = Validity()
 
 
@@ -82,6 +105,16 @@ def torch_version(run: Run) -> Version | None:
     """What the user or the input says about the version of torch."""
     said = run.options.torch_version or run.facts.get("torch_version")
     return parse_version(str(said)) if said else None
+
+
+def newest_torch(run: Run) -> Version | None:
+    """The newest torch that there was when the run was recorded; None: nothing tells the day, or it is after the list."""
+    if run.epoch_ns is None:
+        return None
+    day = date(1970, 1, 1) + timedelta(seconds=run.epoch_ns // 10**9) + _PRE_RELEASE
+    if not _RELEASES[0][0] <= day <= _RELEASES[-1][0]:
+        return None
+    return max(version for released, version in _RELEASES if released <= day)
 
 
 def vendor_of(name: str | None) -> str | None:

@@ -1,0 +1,63 @@
+"""Which fixes are printed: by what is known of the GPU and of torch, also by the day of the recording."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from advisor.model import Fix, Options, Run
+from advisor.report import render
+from advisor.rules.engine import analyze
+from advisor.rules.fixes import fixes_for
+from advisor.rules.rule import FixTemplate, Rule
+from advisor.rules.validity import Validity, newest_torch
+from build.reports import starved_loader
+from build.workload import Workload
+
+
+def template(name: str, valid: Validity) -> FixTemplate:
+    return FixTemplate(name, name, "pytorch", "python", "x = 1", "same-numerics", "minutes", valid=valid)
+
+
+@pytest.mark.parametrize(
+    ("day", "newest"),
+    [((2021, 6, 8), (1, 9)), ((2023, 1, 5), (2, 0)), ((2026, 1, 1), None), ((1970, 1, 2), None), (None, None)],
+)
+def test_the_newest_torch_of_a_day(day: tuple[int, int, int] | None, newest: tuple[int, int] | None) -> None:
+    epoch = None if day is None else int(datetime(*day, tzinfo=UTC).timestamp()) * 10**9
+    assert newest_torch(Run(epoch_ns=epoch)) == newest
+
+
+def test_what_the_run_cannot_have_stands_behind() -> None:
+    fixes = (template("compile", Validity(min_torch=(2, 0))), template("foreach", Validity(min_torch=(1, 9))))
+    rule = Rule(id="a", family="b", title="c", summary="d", fixes=fixes)
+    old = fixes_for(rule, None, {}, None, None, newest=(1, 9))
+    assert [fix.id for fix in old] == ["foreach", "compile"]
+    assert old[1].caveats == ["Needs torch 2.0, which is newer than the recording."]
+    assert [fix.id for fix in fixes_for(rule, None, {}, None, None)] == ["compile", "foreach"]
+    assert [fix.id for fix in fixes_for(rule, None, {}, None, (2, 4), newest=(1, 9))] == ["compile", "foreach"]
+
+
+def test_a_finding_without_a_fix_says_why() -> None:
+    w = Workload()
+    for _ in w.steps(6):
+        for _ in range(40):
+            with w.op("aten::add", us=5):
+                w.launch("void at::native::vectorized_elementwise_kernel<4, add>", gpu_us=100)
+    run = w.to_run()
+    run.options = Options(torch_version="1.13")
+    (finding,) = analyze(run, select=["unfused-elementwise"]).findings
+    assert finding.fixes == []
+    assert "No fix is printed: valid for torch 2.0 and newer; this run has 1.13." in finding.caveats
+
+
+def test_conditions_are_never_cut_from_the_notes() -> None:
+    report = starved_loader()
+    notes = ["One.", "Two.", "Three.", "Valid for torch 2.0 and newer, which the input does not tell."]
+    report.findings[0].fixes = [replace(report.findings[0].fixes[0], caveats=notes)]
+    text = render(report, "text", width=100)
+    assert "Valid for torch 2.0" in text and "Two." in text and "Three." not in text and "and 1 more note (-v)" in text
+    assert "Three." in render(report, "text", width=100, verbosity=1)
+    assert isinstance(report.findings[0].fixes[0], Fix)
