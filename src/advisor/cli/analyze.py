@@ -36,7 +36,7 @@ def _steps(ctx: click.Context, option: click.Parameter, value: str | None) -> tu
         raise click.BadParameter(str(error), ctx, option) from error
 
 
-def _items(ctx: click.Context, option: click.Parameter, value: float | None) -> float | None:
+def _positive(ctx: click.Context, option: click.Parameter, value: float | None) -> float | None:
     if value is not None and not 0 < value < float("inf"):
         raise click.BadParameter("must be a finite number above 0", ctx, option)
     return value
@@ -84,9 +84,16 @@ def _options(function: Any) -> Any:
             click.option(
                 "--items-per-step",
                 type=float,
-                callback=_items,
+                callback=_positive,
                 metavar="N",
                 help="Samples or tokens a step, to print the throughput.",
+            ),
+            click.option(
+                "--gpu-hour-cost",
+                type=float,
+                callback=_positive,
+                metavar="X",
+                help="Price of a GPU hour, to print what each finding costs a day on the job's GPUs.",
             ),
             click.option("--redact", is_flag=True, help="Leave source locations out of the report."),
             click.option("--processes", type=click.IntRange(1), metavar="N", help="Read so many files at a time."),
@@ -115,6 +122,7 @@ def command(
     torch_version: str | None,
     framework: str | None,
     items_per_step: float | None,
+    gpu_hour_cost: float | None,
     redact: bool,
     processes: int | None,
 ) -> int:
@@ -141,6 +149,7 @@ def command(
         torch_version=torch_version,
         framework=framework,
         items_per_step=items_per_step,
+        gpu_hour_cost=gpu_hour_cost,
         rank=rank,
         steps=steps,
         step_pattern=step_pattern,

@@ -87,7 +87,7 @@ class Fix:
 
 @dataclass
 class Finding:
-    """Something that holds the run back."""
+    """Something that holds the run back. `cost_per_day`: what it costs on the GPUs of the job, where their price was given."""
 
     rule: str
     family: str
@@ -102,6 +102,7 @@ class Finding:
     fixes: list[Fix] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
     alternative_to: str | None = None
+    cost_per_day: float | None = None
     fingerprint: str = ""
 
 
@@ -157,7 +158,7 @@ class Report:
             "advisor_version": self.version,
             "run": self.run,
             "breakdown": [dict(vars(part)) for part in self.breakdown],
-            "findings": [_finding(finding, step) for finding in self.findings],
+            "findings": [_finding(finding, step, priced="cost" in self.extra) for finding in self.findings],
             "combined_saving": {key: combined[key] for key in ("low_frac", "expected_frac", "high_frac")},
             "rules": [_outcome(rule) for rule in self.rules],
             "notices": [dict(vars(notice)) for notice in self.notices],
@@ -169,7 +170,7 @@ def _outcome(rule: RuleOutcome) -> dict[str, Any]:
     return {key: value for key, value in vars(rule).items() if value is not None}
 
 
-def _finding(finding: Finding, step_ns: int) -> dict[str, Any]:
+def _finding(finding: Finding, step_ns: int, priced: bool) -> dict[str, Any]:
     document: dict[str, Any] = {
         "rule": finding.rule,
         "family": finding.family,
@@ -187,4 +188,6 @@ def _finding(finding: Finding, step_ns: int) -> dict[str, Any]:
     }
     if finding.alternative_to:
         document["alternative_to"] = finding.alternative_to
+    if priced:
+        document["cost_per_day"] = finding.cost_per_day
     return document

@@ -94,6 +94,7 @@ class Options:
     torch_version: str | None = None
     framework: str | None = None
     items_per_step: float | None = None
+    gpu_hour_cost: float | None = None
     rank: int | None = None
     steps: tuple[int | None, int | None] | None = None
     step_pattern: str | None = None

@@ -200,6 +200,15 @@ def ordinal(number: int) -> str:
     return {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}.get(number, f"{number}th")
 
 
+def money(amount: float) -> str:
+    """1234.5 -> '1,234', 3.456 -> '3.46', 0.004 -> '<0.01'. The unit is that of the price, which nobody told."""
+    if not math.isfinite(amount):
+        return "unknown"
+    if 0 < amount < 0.01:
+        return "<0.01"
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:,.2f}"
+
+
 def join(words: list[str], last: str = "and") -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}" if words else ""
 
