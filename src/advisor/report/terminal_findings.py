@@ -79,6 +79,8 @@ def _promise(page: Page, finding: Finding, step_ns: int | None) -> None:
     saving = finding.saving
     if saving is not None:
         page.paragraph("Saves ", (t.saving_long(saving, step_ns), "good"), indent=_INDENT)
+    if finding.cost_per_day:
+        page.paragraph("Worth ", (f"{t.money(finding.cost_per_day)} a day", "good"), " on the job's GPUs", indent=_INDENT)
     page.paragraph(t.confidence(finding), indent=_INDENT)
     if finding.alternative_to:
         page.paragraph(f"Competes for the same time as {finding.alternative_to}: mend one of them.", indent=_INDENT)
