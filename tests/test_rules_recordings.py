@@ -102,3 +102,12 @@ def test_the_bar_says_what_its_figures_are() -> None:
     report = analyze(load([SAMPLES / "loader-starved.torch.json.gz"]))
     text = render(report, "text", width=100)
     assert "verdict, titles and savings refer to the step without it" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("options", [{"verbosity": -1}, {}])
+def test_recordings_that_are_left_out_are_told_before_the_verdict(options: dict[str, int]) -> None:
+    report = analyze(load([SAMPLES / "two-ranks-p2p-disabled", SAMPLES / "healthy.torch.json.gz"]), select=["idle-gpu"])
+    words = " ".join(render(report, "text", **options).split())
+    assert words.index("These look like different runs") < words.index(verdict(report)[:20])
+    assert "healthy.torch.json.gz" in words[: words.index("These look")]
+    assert "These look like different runs" in render(report, "markdown")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from advisor.model import Evidence, Finding, Fix, Report
 from advisor.report import text as t
 from advisor.report.style import Style
-from advisor.report.summary import limits, parts, run_facts, unjudged, verdict
+from advisor.report.summary import alerts, limits, parts, run_facts, unjudged, verdict
 
 LIMIT = 60_000  # characters; comments on common code hosts end at 65,536
 _ROWS, _CELL, _TITLE, _SNIPPET = 20, 160, 400, 4000
@@ -22,7 +22,11 @@ def render(report: Report, style: Style | None = None) -> str:
     """Below `LIMIT` characters; what does not fit is left out, and the text says so."""
     main, also = t.sections(report)
     findings = main + also
-    first = [f"### {escape(verdict(report))}", *_overview(findings, report.step_ns)]
+    first = [
+        f"### {escape(verdict(report))}",
+        *(f"**{escape(text)}**" for text in alerts(report)),
+        *_overview(findings, report.step_ns),
+    ]
     folded = [
         *_breakdown(report),
         *(_finding(number, finding, report.step_ns) for number, finding in enumerate(findings, 1)),

@@ -13,6 +13,7 @@ LITTLE = 0.03  # expected share of the step below which a report speaks of littl
 MUCH = 0.1  # high share from which on nobody can say that there is little to gain
 WORTH = 0.01  # high share from which on a finding is worth a look
 IDLE = 0.2  # share of idle time from which on a run without findings is not called healthy
+_LEFT_OUT = ("rank-unknown", "recording-unused")  # notices about traces that are read and not used
 _FILES_LISTED = 4
 _CAPTURE_WORDS = {"stacks": "call stacks", "shapes": "input shapes", "memory": "memory events"}
 
@@ -33,6 +34,12 @@ def verdict(report: Report) -> str:
     if _source(report) == "none":
         sentence = sentence.replace("of each step", "of the recording").replace("of each recorded step", "of the recording")
     return _cut_short(report) + sentence + _coverage(report, bool(main)) + _dangers(also)
+
+
+def alerts(report: Report) -> list[str]:
+    """What a reader must know before the verdict: recordings that were given and are not in it."""
+    left_out = [notice.message for notice in report.notices if notice.code in _LEFT_OUT]
+    return [f"Warning: {t.clean(message)}. These look like different runs: analyse one run at a time." for message in left_out]
 
 
 def _source(report: Report) -> str:

@@ -7,7 +7,7 @@ import re
 from advisor.model import Finding, Report, RuleOutcome
 from advisor.report import text as t
 from advisor.report.style import Style
-from advisor.report.summary import limits, run_facts, unjudged, verdict
+from advisor.report.summary import alerts, limits, run_facts, unjudged, verdict
 from advisor.report.terminal_bar import show_breakdown
 from advisor.report.terminal_findings import one_line, show_findings
 from advisor.report.terminal_page import Page
@@ -21,12 +21,14 @@ def render(report: Report, style: Style) -> str:
     page = Page(style)
     main, also = t.sections(report)
     if style.quiet:
+        _alerts(page, report)
         page.paragraph((verdict(report), "title"))
         for number, finding in enumerate(main + also, 1):
             one_line(page, number, finding, report.step_ns)
         return page.text()
     _header(page, report)
     page.blank()
+    _alerts(page, report)
     page.paragraph((verdict(report), "title"))
     show_breakdown(page, report.breakdown, report.step_ns)
     show_findings(page, main, also, report.step_ns)
@@ -43,6 +45,11 @@ def _header(page: Page, report: Report) -> None:
     for label, lines in run_facts(report, page.style.full, page.width):
         for i, line in enumerate(lines):
             page.paragraph((f"{label if i == 0 else '':<7}", "dim"), line, hang=9)
+
+
+def _alerts(page: Page, report: Report) -> None:
+    for text in alerts(report):
+        page.paragraph((text, "medium"))
 
 
 def _good_news(page: Page, report: Report) -> None:
