@@ -107,16 +107,17 @@ def _edit(run: Run, member: tuple[int, int], left: float) -> Edit:
 
 
 def _by_kind(run: Run, judged: Steady, member: tuple[int, int]) -> Evidence:
-    spans, rows_of = (judged.start, judged.end), []
+    spans = (judged.start, judged.end)
+    found: list[list[Any]] = []
     for name in ("ranges", "host_ops"):
         table, rows = run.table(name), _rows(run, name, member)
         rows = rows[contains(spans, table["start"][rows])]
         for code in np.unique(table["name"][rows]):
             mine = rows[table["name"][rows] == code]
             when = union(table["start"][mine], table["end"][mine])
-            rows_of.append(
+            found.append(
                 [run.strings[int(code)], round(len(mine) / max(judged.count, 1), 1), judged.within(when),
                  judged.within(subtract(when, judged.activity.compute))]
             )  # fmt: skip
-    ranked: list[list[Any]] = sorted(rows_of, key=lambda row: (-row[2], row[0]))[:8]
+    ranked = sorted(found, key=lambda row: (-row[2], row[0]))[:8]
     return Evidence("Collectives of Gloo, per step", ["collective", "calls", "at_work_ns", "beside_no_compute_ns"], ranked)
