@@ -87,9 +87,11 @@ def _op_of_work(run: Run) -> Rows:
 
 
 def matching_codes(run: Run, codes: npt.NDArray[np.int32], pattern: str) -> npt.NDArray[np.int32]:
-    """Those of the distinct codes whose text the pattern matches (re.search)."""
+    """Those of the distinct codes whose text the pattern matches (re.search), in order."""
     compiled = re.compile(pattern)
-    return np.array([c for c in np.unique(codes) if c >= 0 and compiled.search(run.strings[int(c)])], np.int32)
+    there = np.zeros(len(run.strings) + 1, bool)  # the last one for -1
+    there[codes] = True
+    return np.array([c for c in np.flatnonzero(there[:-1]) if compiled.search(run.strings[int(c)])], np.int32)
 
 
 def ops_named(run: Run, pattern: str) -> Mask:

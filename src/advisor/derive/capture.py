@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.bounds import two_sided
-from advisor.derive.calls import LAUNCHES, is_kind, links
+from advisor.derive.calls import LAUNCHES, CallKind, is_kind, links
 from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.steps import steps
 from advisor.model import Run
@@ -22,6 +22,7 @@ class CaptureQuality:
     incomplete: steps whose GPU records are lost in part.
     unlinked_share: share of GPU operations without a recorded launch; empty_launch_share: share of launch calls without
     a recorded operation; profiler_share: share of the recorded step that the profiler added.
+    lost_graphs: launches of CUDA graphs whose work was not recorded, see `lost_graph_launches`.
     lacks: what was not recorded, in words for people, most useful first.
     """
 
@@ -34,6 +35,7 @@ class CaptureQuality:
     unlinked_share: float
     empty_launch_share: float
     profiler_share: float
+    lost_graphs: int
     lacks: tuple[str, ...]
 
 
@@ -60,8 +62,26 @@ def _capture_quality(run: Run) -> CaptureQuality:
         unlinked_share=_share(link.call[inside] < 0),
         empty_launch_share=_share(link.count[launches] == 0),
         profiler_share=sides.profiler_share if sides else 0.0,
+        lost_graphs=lost_graph_launches(run),
         lacks=tuple(_lacks(run)),
     )
+
+
+def lost_graph_launches(run: Run) -> int:
+    """Launches of CUDA graphs without any recorded work, if most graphs have none: nobody knows then when the GPU was busy.
+
+    0 as well where as many GPU operations have no launch: the work of the graphs may be there without its link.
+    """
+    return run.derived(_lost_graph_launches)
+
+
+def _lost_graph_launches(run: Run) -> int:
+    graphs = is_kind(run, CallKind.GRAPH_LAUNCH)
+    if not graphs.any():
+        return 0
+    link = links(run)
+    lost, unlinked = int((link.count[graphs] == 0).sum()), int((link.call < 0).sum())
+    return lost if 2 * lost > int(graphs.sum()) and unlinked < lost else 0
 
 
 def _share(mask: npt.NDArray[np.bool_]) -> float:

@@ -220,13 +220,15 @@ def _aligned(
 ) -> npt.NDArray[np.int64]:
     """Match each rank's kernels with those of the rank that has most: the one that overlaps in time, in order."""
     match = np.full(len(who), -1, np.int64)
-    base = np.flatnonzero(who == reference)
+    # Transfers end together on all ranks, so ends are the better key than starts.
+    by_end = np.argsort(end, kind="stable")
+    base = by_end[who[by_end] == reference]
     match[base] = np.arange(len(base))
     for member in np.unique(who[who != reference]):
-        mine = np.flatnonzero(who == member)
-        # Transfers end together on all ranks, so ends are the better key than starts.
+        mine = by_end[who[by_end] == member]
         at = np.minimum(np.searchsorted(end[base], end[mine] - 50_000), len(base) - 1)
         overlap = (start[base][at] < end[mine]) & (end[base][at] > start[mine])
-        fresh = np.concatenate(([True], np.diff(at) > 0)) if len(at) else np.empty(0, bool)
-        match[mine[overlap & fresh]] = at[overlap & fresh]
+        mine, at = mine[overlap], at[overlap]
+        first = np.unique(at, return_index=True)[1]
+        match[mine[first]] = at[first]
     return match

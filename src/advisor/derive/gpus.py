@@ -103,6 +103,10 @@ def device_of(run: Run, gpu: Gpu) -> Device | None:
 
 def main_device(run: Run) -> Device | None:
     """The GPU that did most of the work; without GPU work the first that the input lists."""
+    return run.derived(_main_device)
+
+
+def _main_device(run: Run) -> Device | None:
     work = gpu_work(run)
     if not len(work):
         return run.devices[0] if run.devices else None

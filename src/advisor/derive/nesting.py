@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -116,15 +117,18 @@ class Nesting:
             result[asked] = row
         return result
 
+    @cached_property
+    def _levels(self) -> list[npt.NDArray[np.int32]]:
+        """Rows by depth."""
+        by_depth = np.argsort(self.depth, kind="stable").astype(np.int32)
+        return np.split(by_depth, np.searchsorted(self.depth[by_depth], np.arange(1, int(self.depth.max(initial=0)) + 1)))
+
     def nearest(self, wanted: Mask) -> Rows:
         """For each row: itself or its nearest ancestor among the wanted ones, else -1."""
         result = np.full(len(wanted), -1, np.int32)
         result[wanted] = np.flatnonzero(wanted)
-        by_depth = np.argsort(self.depth, kind="stable").astype(np.int32)
-        bounds = np.searchsorted(self.depth[by_depth], np.arange(int(self.depth.max(initial=0)) + 2))
-        for low, high in pairwise(bounds[1:]):
-            rows = by_depth[low:high]
-            rows = rows[(result[rows] < 0) & (self.parent[rows] >= 0)]
+        for level in self._levels[1:]:
+            rows = level[(result[level] < 0) & (self.parent[level] >= 0)]
             result[rows] = result[self.parent[rows]]
         return result.astype(np.int64)
 

@@ -28,7 +28,7 @@ class Sequence:
     row: row of `kernels`; work: position in `gpu_work`; stream; kind: KernelClass; precision: Precision; gpu_ns: duration;
     call: row of `runtime_calls` (-1: lost); op: row of `host_ops` (-1: unknown); host_ns: what the launch and the segment
     before it cost the host without the profiler; launch: begin of the launch call; where that was lost, of the one before it
-    on the stream.
+    on the stream; step: number of the steady step.
     """
 
     steps: int
@@ -42,6 +42,7 @@ class Sequence:
     op: npt.NDArray[np.int64]
     host_ns: npt.NDArray[np.int64]
     launch: npt.NDArray[np.int64]
+    step: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.row)
@@ -82,7 +83,7 @@ def _sequence(run: Run) -> Sequence:
     pace = two_sided(run)
     if pace is None or not len(run.table("kernels")):
         empty, small = np.empty(0, np.int64), np.empty(0, np.int8)
-        return Sequence(0, empty, empty, empty, small, small, empty, empty, empty, empty, empty)
+        return Sequence(0, empty, empty, empty, small, small, empty, empty, empty, empty, empty, empty)
     return sequence_of(run, pace.rank, pace.process)
 
 
@@ -111,9 +112,9 @@ def sequence_of(run: Run, rank: int, process: int) -> Sequence:
         launch = np.maximum(launch, found.start[mine].min())
     at = np.searchsorted(found.start[mine], launch, side="right") - 1
     inside = (at >= 0) & (launch < found.end[mine][np.maximum(at, 0)])
-    here, launch = here[inside], launch[inside]
+    here, launch, at = here[inside], launch[inside], at[inside]
     order = np.lexsort((work.start[here], launch, work.stream[here]))
-    here, launch = here[order], launch[order]
+    here, launch, at = here[order], launch[order], at[order]
     rows, kinds = work.row[here], kernel_kinds(run)
     cost = np.zeros(len(here), np.int64)
     linked = call[here] >= 0
@@ -133,6 +134,7 @@ def sequence_of(run: Run, rank: int, process: int) -> Sequence:
         op=op_of_work(run)[here],
         host_ns=np.where(first, cost, 0),
         launch=launch,
+        step=at.astype(np.int64),
     )
 
 
@@ -194,10 +196,11 @@ def costliest(run: Run, found: Sequence, mask: npt.NDArray[np.bool_], most: int 
     return [(run.strings[int(codes[i])], round(float(count[i]) / steps, 1), int(spent[i]) // steps) for i in ranked]
 
 
-def runs_of(mask: npt.NDArray[np.bool_], group: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For each entry: the number of the maximal run of True it belongs to within its group, -1 where False."""
+def runs_of(mask: npt.NDArray[np.bool_], *groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each entry: the number of the maximal run of True it belongs to, -1 where False. A new value in a group ends a run."""
     if not len(mask):
         return np.empty(0, np.int64)
     begins = mask.copy()
-    begins[1:] &= ~mask[:-1] | (group[1:] != group[:-1])
+    changed = np.any([group[1:] != group[:-1] for group in groups], axis=0)
+    begins[1:] &= ~mask[:-1] | changed
     return np.where(mask, np.cumsum(begins) - 1, -1)

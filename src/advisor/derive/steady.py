@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.activity import Activity, activities
-from advisor.derive.bounds import TwoSided, two_sided
+from advisor.derive.bounds import TwoSided, all_sides, two_sided
 from advisor.derive.calls import CallKind
 from advisor.derive.host import HostSide, host_sides
 from advisor.derive.intervals import IntervalSet, complement, contains, covered, intersect, length
@@ -89,10 +89,26 @@ def steady(run: Run) -> Steady | None:
     return run.derived(_steady)
 
 
+def steadies(run: Run) -> list[Steady]:
+    """The same of every rank, the one that sets the pace first: what a change of the program changes on all of them."""
+    return run.derived(_steadies)
+
+
+def _steadies(run: Run) -> list[Steady]:
+    first = steady(run)
+    if first is None:
+        return []
+    mine = (first.step.rank, first.step.process)
+    others = [_steady_of(run, side) for side in all_sides(run) if (side.rank, side.process) != mine]
+    return [first, *(other for other in others if other is not None)]
+
+
 def _steady(run: Run) -> Steady | None:
     step = two_sided(run)
-    if step is None:
-        return None
+    return None if step is None else _steady_of(run, step)
+
+
+def _steady_of(run: Run, step: TwoSided) -> Steady | None:
     side = host_sides(run).get((step.rank, step.process))
     mine = [a for a in activities(run) if (a.gpu.rank, a.gpu.process) == (step.rank, step.process)]
     if side is None or not len(side) or not mine:

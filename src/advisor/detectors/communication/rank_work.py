@@ -95,9 +95,11 @@ def _one(run: Run, activity: Activity, side: TwoSided, clock: float | None) -> R
     own_steps = bounds.of(side.rank, side.process)
     own_steps = own_steps[bounds.steady[own_steps]]
     step = np.searchsorted(bounds.start[own_steps], launch, side="right") - 1
+    by_step = np.argsort(step, kind="stable")
+    edges = np.searchsorted(step[by_step], np.arange(len(own_steps) + 1))
     compute = np.zeros(len(own_steps))
     for number in range(len(own_steps)):
-        inside = step == number
+        inside = by_step[edges[number] : edges[number + 1]]
         # A communication kernel keeps its SMs while it waits: compute beside it has only the others.
         compute[number] = union_length(start[inside], end[inside]) - share * with_others[inside].sum()
     matched = own[found.match[own] >= 0]

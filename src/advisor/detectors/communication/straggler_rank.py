@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.attribution import locations
-from advisor.derive.bounds import TwoSided, two_sided
+from advisor.derive.bounds import TwoSided, all_sides, two_sided
 from advisor.derive.nesting import thread_keys
 from advisor.detectors.communication.rank_compare import (
     SAME,
@@ -55,7 +55,8 @@ class Cause:
 
 
 def detect(ctx: Context) -> Draft | None:
-    run, ranks, pace = ctx.run, rank_works(ctx.run), two_sided(ctx.run)
+    run, pace = ctx.run, two_sided(ctx.run)
+    ranks = rank_works(run) if len(all_sides(run)) > 1 else []
     if len(ranks) < 2 or pace is None:
         raise NotApplicable("needs the recordings of at least two ranks of the same steps", ctx.rule.capture)
     if not any(rank.last_frac for rank in ranks):
