@@ -122,3 +122,16 @@ def test_operators_are_needed() -> None:
         w.copy("HtoD", 4096, 2, source="pageable")
         w.launch("gemm", gpu_us=300)
     assert judge(w.to_run(), MADE).outcome == "not-applicable"
+
+
+def test_copies_of_all_ranks() -> None:
+    for rule, source, share in ((ALONE, "pinned", 0.2), (PAGEABLE, "pageable", 0.27)):
+        w = Workload(ranks=2)
+        for rank in w.ranks:
+            for _ in rank.steps(6):
+                with rank.op("aten::copy_"):
+                    rank.copy("HtoD", 1 << 26, 2000, source=source)
+                for _ in range(8):
+                    with rank.op("aten::mm", us=120):
+                        rank.launch("gemm", gpu_us=1000)
+        assert judge(w.to_run(), rule).part() == pytest.approx(share, abs=0.08)

@@ -93,3 +93,15 @@ def test_workers_cannot_be_seen_without_ranges() -> None:
     for _ in w.steps(4):
         w.launch("gemm", gpu_us=100)
     assert judge(w.to_run(), WORKERS).outcome == "not-applicable"
+
+
+def test_loaders_of_all_ranks() -> None:
+    w = Workload(ranks=2)
+    for rank in w.ranks:
+        for _ in rank.steps(6):
+            rank.loader(10_000, workers=True)
+            for _ in range(10):
+                with rank.op("aten::mm", us=50):
+                    rank.launch("gemm", gpu_us=500)
+            rank.item()
+    assert judge(w.to_run(), WORKERS).part() == pytest.approx(10 / 15.1, abs=0.06)

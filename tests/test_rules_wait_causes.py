@@ -158,3 +158,19 @@ def test_cannot_judge_without_steps_or_calls() -> None:
     run = w.to_run()
     for rule in (MASK, SCALER, READ):
         assert judge(run, rule).outcome == "not-applicable"
+
+
+@pytest.mark.parametrize("rule", [SYNC, "device-synchronize-in-step"])
+def test_what_the_program_does_it_does_on_all_ranks(rule: str) -> None:
+    """Two ranks wait alike: with the waits gone on one of them only, the other would keep the step as long as it is."""
+    w = Workload(ranks=2)
+    for rank in w.ranks:
+        for _ in rank.steps(6):
+            for _ in range(6):
+                with rank.op("aten::mm", us=1000):
+                    rank.launch("gemm", gpu_us=1000)
+                if rule == SYNC:
+                    rank.item()
+                else:
+                    rank.sync("device")
+    assert judge(w.to_run(), rule).part() == pytest.approx(0.5, abs=0.03)

@@ -7,9 +7,9 @@ import numpy as np
 from advisor.derive.attribution import matching_codes, op_above, op_forest, op_of_call, ops_named, work_of_calls
 from advisor.derive.calls import links
 from advisor.derive.gpus import gpu_work
-from advisor.derive.intervals import union
+from advisor.derive.intervals import IntervalSet, union
 from advisor.derive.sequence import host_cost
-from advisor.derive.steady import Steady, steady
+from advisor.derive.steady import Steady, steadies, steady
 from advisor.detectors.words import count_text, time_text
 from advisor.model import Evidence, Run
 from advisor.model.report import SEVERITIES, Severity
@@ -94,7 +94,7 @@ def _anomaly_mode(ctx: Context, judged: Steady) -> Draft | None:
     return Draft(
         title=f"Autograd's anomaly mode is on: {count_text(each, 'function')} a step are checked for NaN, each with a wait",
         confidence="high",
-        edits=[Edit(calls=calls, host=GONE, waits=False), Edit(work=work_of_calls(run, calls), vanish=True), traces],
+        edits=[Edit(calls=calls, host=GONE, waits=False), Edit(work=work_of_calls(run, calls), vanish=True), *traces],
         change=Change(host_ns=host + stacks, gpu_ns=gpu, wait_ns=turns, limit_ns=host + stacks + gpu + turns),
         facts={"checks_per_step": each, "host_ns": host, "gpu_ns": gpu, "wait_ns": waited, "stack_traces_ns": stacks},
         evidence=[_evidence("What the checks cost a step", operations, host, gpu)],
@@ -103,7 +103,7 @@ def _anomaly_mode(ctx: Context, judged: Steady) -> Draft | None:
     )
 
 
-def _stack_traces(run: Run, judged: Steady, checks: Array) -> tuple[Edit, int]:
+def _stack_traces(run: Run, judged: Steady, checks: Array) -> tuple[list[Edit], int]:
     """Anomaly mode keeps a stack trace of each forward operator: what goes with them, and their host time a step, ns.
 
     Python frames show them. Without frames they are what a launch of the forward pass costs more than one of the backward
@@ -111,10 +111,15 @@ def _stack_traces(run: Run, judged: Steady, checks: Array) -> tuple[Edit, int]:
     """
     side, frames, ops = judged.side, run.table("python_frames"), run.table("host_ops")
     codes = matching_codes(run, frames["name"], r"traceback\.py\(\d+\): format_stack")
-    rows = np.flatnonzero(np.isin(frames["name"], codes) & (frames["rank"] == side.rank) & (frames["process"] == side.process))
-    if len(rows):
-        when = union(frames["start"][rows], frames["end"][rows])
-        return Edit(intervals=when, of=(side.rank, side.process)), judged.host_within(when)
+    if len(codes):
+
+        def tracing(rank: Steady) -> IntervalSet:
+            mine = (frames["rank"] == rank.side.rank) & (frames["process"] == rank.side.process)
+            rows = np.flatnonzero(np.isin(frames["name"], codes) & mine)
+            return union(frames["start"][rows], frames["end"][rows])
+
+        edits = [Edit(intervals=tracing(one), of=(one.side.rank, one.side.process)) for one in steadies(run)]
+        return edits, judged.host_within(tracing(judged))
     op, cost = op_of_call(run), host_cost(run)
     backward = op_above(run, op, r"^autograd::engine::") >= 0
     every = ~backward & (op >= 0) & (ops["sequence"][np.maximum(op, 0)] >= 0)
@@ -124,10 +129,10 @@ def _stack_traces(run: Run, judged: Steady, checks: Array) -> tuple[Edit, int]:
     forward = launching & every
     backward &= launching & ~checks
     if not forward.any() or not backward.any():
-        return Edit(), 0
+        return [], 0
     left = min(float(cost[backward].mean()) / max(float(cost[forward].mean()), 1.0), 1.0)
     gone = int(cost[forward].sum() * (1 - left)) // max(judged.count, 1)
-    return Edit(calls=every, host=Factor(1.0, left, left)), gone
+    return [Edit(calls=every, host=Factor(1.0, left, left))], gone
 
 
 def _deterministic_fill(ctx: Context, judged: Steady) -> Draft | None:

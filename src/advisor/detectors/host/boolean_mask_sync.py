@@ -8,7 +8,7 @@ from advisor.derive.attribution import op_forest, op_of_call, ops_named, work_of
 from advisor.derive.calls import links
 from advisor.derive.gpus import gpu_work
 from advisor.derive.sequence import host_cost
-from advisor.derive.steady import Steady, steady
+from advisor.derive.steady import Steady, steadies, steady
 from advisor.derive.waits import Waits, waits
 from advisor.detectors.host.wait_causes import from_masks
 from advisor.detectors.host.waiting import at_best, caveats, change, edits, evidence, operators, places
@@ -27,12 +27,11 @@ def detect(ctx: Context) -> Draft | None:
     judged = steady(ctx.run)
     if judged is None:
         raise NotApplicable("the input holds no steps with CUDA calls and GPU work")
-    found = waits(ctx.run, judged)
-    found = found.take(from_masks(ctx.run, judged, found))
+    found = _waits(ctx.run, judged)
     each = len(found) / max(judged.count, 1)
     if each < ctx.threshold("least_per_step"):
         return None
-    chain = _chain(ctx.run, judged, found)
+    chain = _chain(ctx.run)
     gone, idle = change(judged, found, ctx.threshold("wake_up_ns")), found.total_idle_ns // max(judged.count, 1)
     left = ctx.threshold("chain_left")
     host, gpu, kernels = _cost(ctx.run, judged, chain)
@@ -42,7 +41,7 @@ def detect(ctx: Context) -> Draft | None:
         title=f"{count_text(each, 'boolean mask')} {judged.per} make the host wait; the GPU then idles for {time_text(idle)}",
         confidence="high" if names else "medium",
         edits=[
-            *edits(ctx.run, judged, found),
+            *edits(ctx.run, _waits),
             Edit(calls=chain, host=Factor(1.0, left, 0.0)),
             Edit(work=work_of_calls(ctx.run, chain), gpu=Factor(1.0, left, 0.0)),
         ],
@@ -67,8 +66,14 @@ def detect(ctx: Context) -> Draft | None:
     )
 
 
-def _chain(run: Run, judged: Steady, found: Waits) -> Array:
-    """The calls of the indexing operators whose mask made the host wait, but for the waits; the backward pass repeats both."""
+def _waits(run: Run, judged: Steady) -> Waits:
+    found = waits(run, judged)
+    return found.take(from_masks(run, judged, found))
+
+
+def _chain(run: Run) -> Array:
+    """On all ranks: the calls of the indexing operators whose mask made the host wait, but for the waits. The backward pass
+    repeats both."""
     result = np.zeros(len(run.table("runtime_calls")), bool)
     if not len(run.table("host_ops")):
         return result
@@ -79,7 +84,7 @@ def _chain(run: Run, judged: Steady, found: Waits) -> Array:
         parent = np.where(top >= 0, forest.parent[np.maximum(top, 0)], -1)
         above = np.where(parent >= 0, nearest[np.maximum(parent, 0)], -1)
         top = np.where(above >= 0, above, top)
-    waiting = judged.side.call[found.side]
+    waiting = np.concatenate([one.side.call[_waits(run, one).side] for one in steadies(run)])
     result = np.isin(top, np.unique(top[waiting])) & (top >= 0)
     result[waiting] = False
     return result

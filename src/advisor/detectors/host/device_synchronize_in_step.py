@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from advisor.derive.calls import CallKind
-from advisor.derive.steady import steady
-from advisor.derive.waits import waits
+from advisor.derive.steady import Steady, steady
+from advisor.derive.waits import Waits, waits
 from advisor.detectors.host.waiting import at_best, caveats, change, edits, evidence, last_of_step, operators, places
 from advisor.detectors.words import count_text, time_text
+from advisor.model import Run
 from advisor.rules.contract import Context, Draft, NotApplicable
 
 
@@ -14,8 +15,7 @@ def detect(ctx: Context) -> Draft | None:
     judged = steady(ctx.run)
     if judged is None:
         raise NotApplicable("the input holds no steps with CUDA calls and GPU work")
-    found = waits(ctx.run, judged)
-    found = found.take(found.kind == CallKind.SYNC_DEVICE)
+    found = _waits(ctx.run, judged)
     each = len(found) / max(judged.count, 1)
     if each < ctx.threshold("least_unmarked" if judged.unmarked else "least_per_step"):
         return None
@@ -26,7 +26,7 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"{count_text(each, 'device synchronisation')} {judged.per}; the GPU then idles for {time_text(idle)}",
         confidence="low" if judged.unmarked else "high",
-        edits=edits(ctx.run, judged, found),
+        edits=edits(ctx.run, _waits),
         at_best_ns=at_best(judged, found, ctx.threshold("wake_up_ns")),
         change=gone,
         subject=names[:4] or ["cudaDeviceSynchronize"],
@@ -41,3 +41,8 @@ def detect(ctx: Context) -> Draft | None:
         scope={"ranks": [judged.step.rank]} if judged.step.rank >= 0 else {},
         caveats=caveats(judged, gone, closing),
     )
+
+
+def _waits(run: Run, judged: Steady) -> Waits:
+    found = waits(run, judged)
+    return found.take(found.kind == CallKind.SYNC_DEVICE)

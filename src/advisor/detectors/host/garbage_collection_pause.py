@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.derive.attribution import locations
 from advisor.derive.intervals import covered, intersect, length, merge, union
-from advisor.derive.steady import steady
+from advisor.derive.steady import steadies, steady
 from advisor.derive.steps import steps
 from advisor.detectors.host.python_gaps import collections, main_thread
 from advisor.detectors.words import count_text, time_text
@@ -35,7 +35,10 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"{count_text(count / n, 'garbage collection')} a step on the training thread, {time_text(total / count)} each",
         confidence="high",
-        edits=[Edit(intervals=pauses, of=(judged.step.rank, judged.step.process))],
+        edits=[
+            Edit(intervals=collections(run, one, ctx.threshold("least_pause_ns")), of=(one.step.rank, one.step.process))
+            for one in steadies(run)
+        ],
         change=Change(host_ns=each, wait_ns=min(judged.step.wait_ns, idle) if judged.step.gpu_bound else 0, limit_ns=each),
         facts={"pauses_per_step": round(count / n, 2), "pause_ns": total // count, "longest_ns": longest, "per_step_ns": each},
         evidence=[

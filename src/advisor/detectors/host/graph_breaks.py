@@ -10,7 +10,7 @@ from advisor.derive.attribution import locations, matching_codes, op_forest, ops
 from advisor.derive.calls import links
 from advisor.derive.intervals import IntervalSet, intersect, length, merge, subtract, union
 from advisor.derive.nesting import thread_keys
-from advisor.derive.steady import Steady, steady
+from advisor.derive.steady import Steady, steadies, steady
 from advisor.detectors.words import count_text, time_text
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
@@ -29,16 +29,14 @@ def detect(ctx: Context) -> Draft | None:
         raise NotApplicable("the input holds no steps with CUDA calls and GPU work")
     if not ops_named(run, _REGION).any():
         raise NotApplicable("no regions of torch.compile were recorded (torch 2.3 and later mark them)")
-    regions, frame, at = _regions(run, judged)
-    broken = np.flatnonzero((at[1:] == at[:-1]) & (frame[1:] != frame[:-1])) if len(regions) > 1 else np.empty(0, np.int64)
+    regions, broken = _regions(run, judged)
     n = max(judged.count, 1)
     each = len(broken) / n
     if each < ctx.threshold("least_breaks"):
         return None
     ops = run.table("host_ops")
-    before, after = regions[broken], regions[broken + 1]
-    between = _between(run, ops["end"][before], ops["start"][after])
-    entries = _entries(run, after)
+    after = regions[broken + 1]
+    between, entries = _between(run, regions, broken), _entries(run, after)
     gone = merge(between, entries)
     host = judged.host_within(gone)
     idle = length(intersect(gone, judged.idle)) // n
@@ -46,7 +44,7 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"{count_text(each, 'graph break')} a step split the compiled model; between the pieces pass {time_text(host)}",
         confidence="medium",
-        edits=[Edit(intervals=gone, of=(judged.step.rank, judged.step.process))],
+        edits=[Edit(intervals=_gone(run, one), of=(one.step.rank, one.step.process)) for one in steadies(run)],
         change=Change(host_ns=host, wait_ns=min(judged.step.wait_ns, idle) if judged.step.gpu_bound else 0, limit_ns=host),
         facts={
             "breaks_per_step": round(each, 1),
@@ -61,8 +59,14 @@ def detect(ctx: Context) -> Draft | None:
     )
 
 
-def _regions(run: Run, judged: Steady) -> tuple[Array, Array, Array]:
-    """Outermost compiled regions in ordinary steps, in order of time: rows of `host_ops`, number of their code, step."""
+def _gone(run: Run, judged: Steady) -> IntervalSet:
+    regions, broken = _regions(run, judged)
+    return merge(_between(run, regions, broken), _entries(run, regions[broken + 1]))
+
+
+def _regions(run: Run, judged: Steady) -> tuple[Array, Array]:
+    """(rows of `host_ops` of the outermost compiled regions in ordinary steps, in order of time; positions of those that are
+    followed by other code in the same step)."""
     ops, forest, named = run.table("host_ops"), op_forest(run), ops_named(run, _REGION)
     above = np.where(forest.parent >= 0, forest.nearest(named)[np.maximum(forest.parent, 0)], -1)
     rows = np.flatnonzero(named & (above < 0) & (ops["rank"] == judged.step.rank) & (ops["process"] == judged.step.process))
@@ -74,12 +78,14 @@ def _regions(run: Run, judged: Steady) -> tuple[Array, Array, Array]:
     for code in np.unique(ops["name"][rows]):
         match = _FRAME.search(run.strings[int(code)])
         numbers[int(code)] = int(match[1]) if match else -1
-    return rows, np.array([numbers[int(code)] for code in ops["name"][rows]], np.int64), at
+    frame = np.array([numbers[int(code)] for code in ops["name"][rows]], np.int64)
+    return rows, np.flatnonzero((at[1:] == at[:-1]) & (frame[1:] != frame[:-1]))
 
 
-def _between(run: Run, start: Array, end: Array) -> IntervalSet:
+def _between(run: Run, regions: Array, broken: Array) -> IntervalSet:
     """From one piece to the next, without the calls that put eager work on the GPU there: that work stays."""
-    calls = run.table("runtime_calls")
+    calls, ops = run.table("runtime_calls"), run.table("host_ops")
+    start, end = ops["end"][regions[broken]], ops["start"][regions[broken + 1]]
     issuing = np.flatnonzero(links(run).count > 0)
     return subtract(union(start, end), union(calls["start"][issuing], calls["end"][issuing]))
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from advisor.derive.attribution import matching_codes
 from advisor.derive.calls import CallKind
-from advisor.derive.steady import steady
+from advisor.derive.steady import Steady, steady
 from advisor.derive.waits import Waits, waits
 from advisor.detectors.host.wait_causes import from_gradient_scaling, from_masks
 from advisor.detectors.host.waiting import at_best, caveats, change, edits, evidence, last_of_step, operators, places
@@ -20,14 +20,7 @@ def detect(ctx: Context) -> Draft | None:
     judged = steady(ctx.run)
     if judged is None:
         raise NotApplicable("the input holds no steps with CUDA calls and GPU work")
-    found = waits(ctx.run, judged)
-    found = found.take(found.kind != CallKind.SYNC_DEVICE)
-    # An event that was reached already costs nothing; a stream is always waited for with what it holds.
-    found = found.take((found.kind != CallKind.SYNC_EVENT) | (found.wait_ns > 0))
-    found = found.take(~_searching(ctx.run, found))
-    # Waits with a rule of their own, which knows the way out.
-    found = found.take(~from_masks(ctx.run, judged, found))
-    found = found.take(~from_gradient_scaling(ctx.run, judged, found))
+    found = _waits(ctx.run, judged)
     each = len(found) / max(judged.count, 1)
     if each < ctx.threshold("least_unmarked" if judged.unmarked else "least_per_step"):
         return None
@@ -42,7 +35,7 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"The host waits for the GPU {_times(each)} {judged.per}{by}; {cost}",
         confidence="low" if judged.unmarked else "high",
-        edits=edits(ctx.run, judged, found),
+        edits=edits(ctx.run, _waits),
         at_best_ns=at_best(judged, found, ctx.threshold("wake_up_ns")),
         change=gone,
         subject=sorted(names)[:4] or ["cudaStreamSynchronize"],
@@ -58,6 +51,17 @@ def detect(ctx: Context) -> Draft | None:
         scope={"ranks": [judged.step.rank]} if judged.step.rank >= 0 else {},
         caveats=caveats(judged, gone, closing),
     )
+
+
+def _waits(run: Run, judged: Steady) -> Waits:
+    found = waits(run, judged)
+    found = found.take(found.kind != CallKind.SYNC_DEVICE)
+    # An event that was reached already costs nothing; a stream is always waited for with what it holds.
+    found = found.take((found.kind != CallKind.SYNC_EVENT) | (found.wait_ns > 0))
+    found = found.take(~_searching(run, found))
+    # Waits with a rule of their own, which knows the way out.
+    found = found.take(~from_masks(run, judged, found))
+    return found.take(~from_gradient_scaling(run, judged, found))
 
 
 def _searching(run: Run, found: Waits) -> npt.NDArray[np.bool_]:

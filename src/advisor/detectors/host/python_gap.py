@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.derive.attribution import locations, shorten
-from advisor.derive.intervals import intersect, length
-from advisor.derive.steady import steady
+from advisor.derive.intervals import IntervalSet, intersect, length
+from advisor.derive.steady import Steady, steadies, steady
 from advisor.detectors.host.python_gaps import gaps, main_thread, middles, of_the_user, running
 from advisor.detectors.words import time_text
 from advisor.model import Evidence
@@ -19,7 +19,7 @@ def detect(ctx: Context) -> Draft | None:
     if judged is None or judged.unmarked:
         raise NotApplicable("the input holds no steps with CUDA calls and GPU work")
     thread = main_thread(ctx.run, judged)
-    when = of_the_user(ctx.run, gaps(ctx.run, judged, ctx.threshold("least_gap_ns")), thread)
+    when = _gaps(ctx, judged)
     host = judged.host_within(when)
     idle = length(intersect(when, judged.idle)) // max(judged.count, 1)
     if host < ctx.threshold("least_share") * judged.step.step_ns or not idle:
@@ -32,7 +32,7 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"{time_text(host)} of Python a step{known} while nothing is issued to the GPU",
         confidence="medium",
-        edits=[Edit(intervals=when, of=(judged.step.rank, judged.step.process))],
+        edits=[Edit(intervals=_gaps(ctx, one), of=(one.step.rank, one.step.process)) for one in steadies(ctx.run)],
         change=Change(host_ns=host, wait_ns=min(judged.step.wait_ns, idle) if judged.step.gpu_bound else 0, limit_ns=host),
         facts={
             "python_ns": host,
@@ -54,6 +54,10 @@ def detect(ctx: Context) -> Draft | None:
         scope={"ranks": [judged.step.rank]} if judged.step.rank >= 0 else {},
         subject=[f"{place.file} {place.function}" for place in places[:2]] or ["python"],
     )
+
+
+def _gaps(ctx: Context, judged: Steady) -> IntervalSet:
+    return of_the_user(ctx.run, gaps(ctx.run, judged, ctx.threshold("least_gap_ns")), main_thread(ctx.run, judged))
 
 
 def _short(name: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.attribution import locations
 from advisor.derive.calls import CallKind
 from advisor.derive.nesting import thread_keys
-from advisor.derive.steady import Steady
+from advisor.derive.steady import Steady, steadies
 from advisor.derive.waits import Waits
 from advisor.detectors.words import time_text
 from advisor.model import Evidence, Location, Run
@@ -33,13 +35,14 @@ def change(steady: Steady, found: Waits, wake_up_ns: float) -> Change:
     return Change(host_ns=host, wait_ns=wait, limit_ns=host + most)
 
 
-def edits(run: Run, steady: Steady, found: Waits) -> list[Edit]:
-    """The waits, and the copies to the host that they follow, are gone."""
-    side = steady.side
-    before = np.maximum(found.side - 1, 0)
-    read = before[(side.kind[before] == CallKind.COPY) & (found.side > 0)]
+def edits(run: Run, found_in: Callable[[Run, Steady], Waits]) -> list[Edit]:
+    """The waits that `found_in` gives, and the copies to the host that they follow, are gone on all ranks."""
     mask = np.zeros(len(run.table("runtime_calls")), bool)
-    mask[side.call[np.concatenate([found.side, read])]] = True
+    for steady in steadies(run):
+        side, found = steady.side, found_in(run, steady)
+        before = np.maximum(found.side - 1, 0)
+        read = before[(side.kind[before] == CallKind.COPY) & (found.side > 0)]
+        mask[side.call[np.concatenate([found.side, read])]] = True
     return [Edit(calls=mask, own=GONE, waits=False)]
 
 

@@ -10,8 +10,8 @@ from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.host import driving_threads
 from advisor.derive.intervals import IntervalSet, covered, intersect, length, union
 from advisor.derive.nesting import thread_keys
-from advisor.derive.steady import Steady, steady
-from advisor.detectors.input.loading import Loading, change, evidence, gain, loading
+from advisor.derive.steady import Steady, steadies, steady
+from advisor.detectors.input.loading import Loading, change, edits, evidence, gain, loading
 from advisor.detectors.words import time_text
 from advisor.model import CopyKind, Run
 from advisor.replay.changes import Edit
@@ -46,7 +46,7 @@ def _by_ranges(ctx: Context, judged: Steady, found: Loading) -> Draft | None:
     return Draft(
         title=f"Each step waits {time_text(found.wait_ns)} for its batch, {share:.0%} of the step",
         confidence="high",
-        edits=found.edits(judged),
+        edits=edits(ctx.run),
         change=gone,
         subject=[name],
         facts={
@@ -82,7 +82,7 @@ def _between_steps(ctx: Context, judged: Steady) -> Draft | None:
     return Draft(
         title=f"The host spends {time_text(typical)} between steps outside CUDA calls{then}: most often this is data loading",
         confidence="low",
-        edits=[Edit(intervals=gaps, of=(judged.step.rank, judged.step.process))],
+        edits=[Edit(intervals=_gaps(one)[0], of=(one.step.rank, one.step.process)) for one in steadies(ctx.run)],
         change=gone,
         subject=["between steps"],
         facts={"gap_ns": typical, "loader_ns": wait, "gpu_idle_ns": typical, "copy_follows": copied},

@@ -6,7 +6,7 @@ from advisor.derive.activity import loader_ranges
 from advisor.derive.attribution import locations
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import steady
-from advisor.detectors.input.loading import evidence, gain, loading, unmarked, workers_needed
+from advisor.detectors.input.loading import edits, evidence, gain, loading, unmarked, workers_needed
 from advisor.detectors.words import time_text
 from advisor.rules.contract import Context, Draft, NotApplicable
 
@@ -32,7 +32,7 @@ def detect(ctx: Context) -> Draft | None:
     return Draft(
         title=f"The loader's workers are too slow: each step waits {time_text(found.wait_ns)} for its batch, {share:.0%}",
         confidence="high",
-        edits=found.edits(judged),
+        edits=edits(run),
         change=gone,
         subject=[WORKERS],
         facts={

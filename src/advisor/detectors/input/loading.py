@@ -12,7 +12,7 @@ from advisor.derive.activity import loader_ranges
 from advisor.derive.host import driving_threads
 from advisor.derive.intervals import IntervalSet, covered, union
 from advisor.derive.nesting import thread_keys
-from advisor.derive.steady import Steady
+from advisor.derive.steady import Steady, steadies
 from advisor.model import Evidence, Run
 from advisor.replay.changes import Edit
 from advisor.rules.contract import Change, NotApplicable
@@ -33,12 +33,14 @@ class Loading:
     idle_ns: int
     single: bool
 
-    def edits(self, steady: Steady) -> list[Edit]:
-        """The loader's time leaves the thread that drives the GPU."""
-        return [Edit(intervals=self.when, of=(steady.step.rank, steady.step.process))]
-
     def gone(self, steady: Steady, handover_ns: float) -> Change:
         return change(steady, self.wait_ns, self.idle_ns, handover_ns)
+
+
+def edits(run: Run) -> list[Edit]:
+    """On all ranks the loader's time leaves the thread that drives the GPU."""
+    found = [(steady, loading(run, steady)) for steady in steadies(run)]
+    return [Edit(intervals=one.when, of=(steady.step.rank, steady.step.process)) for steady, one in found if one is not None]
 
 
 def loading(run: Run, steady: Steady) -> Loading | None:

@@ -20,11 +20,15 @@ def detect(ctx: Context) -> Draft | None:
     run, judged = ctx.run, steady(ctx.run)
     if judged is None or judged.unmarked:
         raise NotApplicable("the input holds no steps with CUDA calls and GPU work")
-    found = waits(run, judged)
+
+    def reads(run: Run, rank: Steady) -> Waits:
+        found = waits(run, rank)
+        size = _bytes_read(run, rank, found)
+        tensors = (size > ctx.threshold("scalar_bytes")) & (size <= ctx.threshold("most_bytes"))
+        return found.take(tensors & ~from_masks(run, rank, found) & ~from_gradient_scaling(run, rank, found))
+
+    found = reads(run, judged)
     size = _bytes_read(run, judged, found)
-    tensors = (size > ctx.threshold("scalar_bytes")) & (size <= ctx.threshold("most_bytes"))
-    tensors &= ~from_masks(run, judged, found) & ~from_gradient_scaling(run, judged, found)
-    found, size = found.take(tensors), size[tensors]
     n = max(judged.count, 1)
     each = len(found) / n
     if each < ctx.threshold("least_per_step"):
@@ -36,7 +40,7 @@ def detect(ctx: Context) -> Draft | None:
         title=f"{count_text(each, 'tensor')} ({size_text(moved)}) read back to the host {judged.per}; "
         f"the GPU then idles for {time_text(idle)}",
         confidence="high",
-        edits=edits(run, judged, found),
+        edits=edits(run, reads),
         at_best_ns=at_best(judged, found, ctx.threshold("wake_up_ns")),
         change=gone,
         subject=names[:4] or ["device to host"],

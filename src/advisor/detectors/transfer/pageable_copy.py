@@ -12,7 +12,7 @@ from advisor.derive.calls import CallKind, links
 from advisor.derive.gpus import COPY, gpu_work, work_by_row
 from advisor.derive.intervals import subtract, union
 from advisor.derive.nesting import thread_keys
-from advisor.derive.steady import Steady, steady
+from advisor.derive.steady import Steady, steadies, steady
 from advisor.detectors.words import size_text, time_text
 from advisor.model import CopyKind, Device, Evidence, Location, MemoryKind, Run
 from advisor.model.device_table import spec_of
@@ -134,9 +134,13 @@ def _edits(run: Run, judged: Steady, found: Copies, least_ns: int, kind: CopyKin
     if kind != CopyKind.HOST_TO_DEVICE or judged.unmarked or link_bound:
         return []
     copies = np.zeros(len(gpu_work(run)), bool)
-    copies[work_by_row(gpu_work(run), COPY, len(run.table("copies")))[found.rows]] = True
     calls = np.zeros(len(run.table("runtime_calls")), bool)
-    calls[judged.side.call[_with_syncs(judged, found)]] = True
+    place = work_by_row(gpu_work(run), COPY, len(run.table("copies")))
+    for one in steadies(run):
+        same = _found(run, one, kind)
+        if same is not None:
+            copies[place[same.rows]] = True
+            calls[one.side.call[_with_syncs(one, same)]] = True
     return [Edit(work=copies, aside=True), Edit(calls=calls, own=GONE, waits=False)]
 
 

@@ -7,9 +7,10 @@ import numpy as np
 from advisor.derive.attribution import locations, op_forest, op_of_call, ops_named
 from advisor.derive.calls import CallKind, links
 from advisor.derive.gpus import COPY, gpu_work
+from advisor.derive.host import HostSide
 from advisor.derive.nesting import thread_keys
 from advisor.derive.sequence import host_cost
-from advisor.derive.steady import Steady, steady
+from advisor.derive.steady import Steady, steadies, steady
 from advisor.detectors.words import count_text, size_text, time_text
 from advisor.model import CopyKind, Evidence, Run
 from advisor.model.tables import Array
@@ -37,15 +38,8 @@ def detect(ctx: Context) -> Draft | None:
         return None
     side, work, copies = judged.side, gpu_work(run), run.table("copies")
     moved = work.row[links(run).last_work[side.call[calls]]]
-    # The wait for a copy from pageable memory is a call of its own, right behind it.
-    after = np.minimum(calls + 1, len(side) - 1)
-    waits = np.unique(after[side.kind[after] == CallKind.SYNC_STREAM])
-    gone, copying = np.zeros(len(run.table("runtime_calls")), bool), np.zeros(len(work), bool)
-    gone[side.call[waits]] = True
-    copying[links(run).last_work[side.call[calls]]] = True
-    still = np.zeros(len(gone), bool)
-    still[side.call[calls]] = True
-    host = int(host_cost(run)[gone].sum()) // n
+    waits = _waits(side, calls)
+    host = int(host_cost(run)[side.call[waits]].sum()) // n
     waited = int(side.wait[np.concatenate([calls, waits])].sum())
     gpu = int((copies["end"] - copies["start"])[moved].sum()) // n
     size = int(copies["bytes"][moved].sum()) // n
@@ -55,7 +49,7 @@ def detect(ctx: Context) -> Draft | None:
         title=f"{count_text(each, 'small tensor')} ({size_text(size)}) made on the CPU and copied to the GPU {judged.per}, "
         f"for which the host waits {time_text(waited / n)}",
         confidence="medium",
-        edits=[Edit(calls=gone, host=GONE, waits=False), Edit(calls=still, waits=False), Edit(work=copying, gpu=GONE)],
+        edits=_edits(ctx),
         change=Change(host_ns=host, gpu_ns=gpu, wait_ns=turns, limit_ns=host + gpu + turns),
         subject=sorted({name for name, _ in made})[:4],
         facts={"copies_per_step": round(each, 2), "bytes_per_step": size, "wait_ns": waited // n, "made_by": made[0][0]},
@@ -65,6 +59,25 @@ def detect(ctx: Context) -> Draft | None:
         locations=locations(run, thread_keys(table)[side.call[calls]], table["start"][side.call[calls]]),
         scope={"ranks": [judged.step.rank]} if judged.step.rank >= 0 else {},
     )
+
+
+def _waits(side: HostSide, calls: Array) -> Array:
+    """Positions of the waits for these copies: from pageable memory each is a call of its own, right behind the copy."""
+    after = np.minimum(calls + 1, len(side) - 1)
+    return np.unique(after[side.kind[after] == CallKind.SYNC_STREAM])
+
+
+def _edits(ctx: Context) -> list[Edit]:
+    """On all ranks the copies take no time and nobody waits for them; a launch that fills the tensor replaces the copy's."""
+    run = ctx.run
+    gone, still = (np.zeros(len(run.table("runtime_calls")), bool) for _ in range(2))
+    copying = np.zeros(len(gpu_work(run)), bool)
+    for one in steadies(run):
+        calls, _ = _copies(run, one, ctx.threshold("most_bytes"))
+        gone[one.side.call[_waits(one.side, calls)]] = True
+        still[one.side.call[calls]] = True
+        copying[links(run).last_work[one.side.call[calls]]] = True
+    return [Edit(calls=gone, host=GONE, waits=False), Edit(calls=still, waits=False), Edit(work=copying, gpu=GONE)]
 
 
 def _copies(run: Run, judged: Steady, most_bytes: float) -> tuple[Array, list[tuple[str, int]]]:

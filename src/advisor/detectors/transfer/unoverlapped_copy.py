@@ -9,7 +9,7 @@ from advisor.derive.calls import links
 from advisor.derive.gpus import COPY, KERNEL, gpu_work
 from advisor.derive.intervals import covered, intersect, length, subtract, union
 from advisor.derive.nesting import thread_keys
-from advisor.derive.steady import Steady, steady
+from advisor.derive.steady import Steady, steadies, steady
 from advisor.detectors.words import size_text, time_text
 from advisor.model import CopyKind, Evidence, Location, MemoryKind, Run
 from advisor.model.tables import Array
@@ -40,7 +40,8 @@ def _judge(ctx: Context, judged: Steady, kind: CopyKind) -> Draft | None:
     moved, took = int(copies["bytes"][rows].sum()) // n, length(span) // n
     shared = float(np.isin(work.stream[chosen], _compute_streams(run, judged)).mean())
     mask = np.zeros(len(work), bool)
-    mask[chosen] = True
+    for one in steadies(run):
+        mask[_chosen(run, one, kind, ctx.threshold("least_bytes"))] = True
     # What the copies cannot hide behind: compute that runs beside nothing else.
     room = length(intersect(judged.activity.compute, (judged.start, judged.end))) // n
     hidden = min(exposed, room)
