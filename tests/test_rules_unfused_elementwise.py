@@ -56,6 +56,15 @@ def test_a_kernel_without_neighbours_has_nothing_to_merge_with() -> None:
     assert judge(loop((GELU, 900)).to_run(), RULE).outcome == "clean"
 
 
+def test_a_chain_ends_with_its_step() -> None:
+    """Four equal kernels and nothing else in a step: one of them stays in each."""
+    w = Workload()
+    for _ in w.steps(5):
+        for _ in range(4):
+            w.launch(GELU, 1000)
+    assert judge(w.to_run(), RULE).part() == pytest.approx(3 / 4, abs=0.01)
+
+
 def test_norms_and_other_kernels_end_a_chain() -> None:
     assert judge(loop((ADD, 300), (NORM, 300), (GELU, 300)).to_run(), RULE).outcome == "clean"
     assert judge(loop((GELU, 300), (GEMM, 300), (GELU, 300), (GEMM, 10)).to_run(), RULE).outcome == "clean"

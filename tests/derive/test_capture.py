@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.derive.capture import capture_quality
+from advisor.derive.capture import capture_quality, lost_graph_launches
 from advisor.model import Run
 from build.workload import Workload
 
@@ -93,3 +93,19 @@ def test_what_is_lacking() -> None:
         full.alloc(100)
     full.sample(utilization=5)
     assert capture_quality(full.to_run()).lacks == ()
+
+
+@pytest.mark.parametrize(("lost", "unlinked", "counts"), [(6, 0, 6), (4, 0, 4), (3, 0, 0), (6, 5, 6), (6, 6, 0)])
+def test_graphs_without_their_work(lost: int, unlinked: int, counts: int) -> None:
+    """Of six graph launches more than half must be without work, and that work must not lie there without its launch."""
+    w = Workload()
+    for number in w.steps(6):
+        if number < lost:
+            w.call("cudaGraphLaunch", 10)
+        else:
+            w.graph([("gemm", 10.0)] * 3)
+        w.launch("gemm", 10)
+        if number < unlinked:
+            w.row("kernels", name="gemm", start=w.now, end=w.now + 1000, device=0, stream=9, correlation=9000 + number)
+        w.host(100)
+    assert lost_graph_launches(w.to_run()) == counts

@@ -147,6 +147,7 @@ def test_runs_of() -> None:
     mask = np.array([1, 1, 0, 1, 1, 1, 0], bool)
     group = np.array([7, 7, 7, 7, 9, 9, 9])
     assert runs_of(mask, group).tolist() == [0, 0, -1, 1, 2, 2, -1]
+    assert runs_of(mask, group, np.array([0, 1, 1, 1, 1, 2, 2])).tolist() == [0, 1, -1, 2, 3, 4, -1]
     assert runs_of(mask[:0], group[:0]).tolist() == []
 
 

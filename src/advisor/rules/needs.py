@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.derive.capture import lost_graph_launches
 from advisor.derive.collectives import collectives
 from advisor.model import Run
 from advisor.rules.rule import ENVIRONMENT, Rule
@@ -10,6 +11,8 @@ COMMUNICATION = "communication"  # the family of rules that judge what ranks do 
 _TORCH = "torch.profiler"
 # What a trace of GPU work holds whenever the program did it.
 _ALWAYS = ("kernels", "copies", "runtime_calls")
+# Families whose rules do not judge by when the GPU was busy.
+_UNTIMED = ("capture", "environment", "hardware")
 
 
 def alone(run: Run) -> bool:
@@ -35,7 +38,14 @@ def missing(run: Run, rule: Rule) -> str | None:
             if len(words) == 1:
                 return f"the input holds no {words[0]}"
             return f"the input holds neither {' nor '.join(words)}"
+    lost = lost_graph_launches(run) if _timed(rule) else 0
+    if lost:
+        return f"the GPU work of CUDA graphs was not recorded (lost launches: {lost}), so what looks idle may have been busy"
     return None
+
+
+def _timed(rule: Rule) -> bool:
+    return rule.family not in _UNTIMED and any(name in _ALWAYS for group in rule.needs for name in group)
 
 
 def _recorded(run: Run, name: str) -> bool:

@@ -45,6 +45,9 @@ def _problems(ctx: Context, quality: CaptureQuality) -> list[tuple[str, str]]:
         found.append((f"GPU records of {count_text(quality.incomplete, 'step')} are lost in part", "left out of the judgement"))
     if quality.hitches:
         found.append((f"the profiler itself held up {count_text(quality.hitches, 'step')}", "left out of the judgement"))
+    if quality.lost_graphs:
+        text = f"the GPU work of CUDA graphs was not recorded, lost launches: {quality.lost_graphs}"
+        found.append((text, "the GPU was not idle then: nothing that depends on its time is judged"))
     if quality.unlinked_share > ctx.threshold("max_unlinked"):
         text = f"{quality.unlinked_share:.0%} of the GPU operations have no recorded launch"
         found.append((text, "causes of idle time are uncertain"))

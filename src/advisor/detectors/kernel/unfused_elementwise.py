@@ -67,7 +67,7 @@ def detect(ctx: Context) -> Draft | None:
 
 def _chains(ctx: Context, found: Sequence) -> tuple[Array, Array, Array]:
     """For each kernel the number of its chain (-1: none); the length of each chain; which kernels are in one that counts."""
-    chain = runs_of(np.isin(found.kind, FUSABLE) & ~_optimizer(ctx.run, found), found.stream)
+    chain = runs_of(np.isin(found.kind, FUSABLE) & ~_optimizer(ctx.run, found), found.stream, found.step)
     lengths = np.bincount(chain[chain >= 0]) if (chain >= 0).any() else np.empty(0, np.int64)
     chained = (chain >= 0) & (lengths[np.maximum(chain, 0)] >= ctx.threshold("min_chain")) if len(lengths) else chain >= 0
     return chain, lengths, chained
