@@ -37,7 +37,7 @@ def detect(ctx: Context) -> Draft | None:
     zeroed, zeros = int(length[gone].sum()) // count, int(gone.sum()) // count
     if not gone.any():
         return None
-    adds, passes = op_above(run, found.op, _ACCUMULATE) >= 0, _passes(run, found)
+    adds, passes = op_above(run, found.op, _ACCUMULATE) >= 0, backward_passes(run, found)
     added = found.per_step(found.gpu_ns, adds)
     # With accumulation over several backward passes only the first one adds to zeros.
     first = adds if passes == 1 else np.zeros(len(found), bool)
@@ -83,7 +83,7 @@ def _mine(found: Sequence, gone: Array) -> Array:
     return np.asarray(gone[found.work], bool)
 
 
-def _passes(run: Run, found: Sequence) -> int:
+def backward_passes(run: Run, found: Sequence) -> int:
     """Backward passes a step: stretches of kernels below the backward graph, in launch order."""
     order = np.argsort(found.launch, kind="stable")
     backward = (op_above(run, found.op, _BACKWARD) >= 0)[order]
