@@ -204,6 +204,15 @@ def test_no_saving_expected() -> None:
     assert t.saving_long(Saving(0, 0, 2_000_000, "bound"), 16_520_000) == "nothing by itself, at most 2 ms a step (12 %)"
 
 
+def test_a_range_that_reads_as_one_figure_is_none() -> None:
+    saving = Saving(28_490_000, 28_500_000, 28_520_000, "replay")
+    assert t.saving_long(saving, 1_187_500_000) == "28.5 ms a step, 2.4 %"
+    assert t.saving_short(saving, 1_187_500_000) == "28.5 ms, 2.4 %"
+    report = starved_loader()
+    report.combined = Saving(40_010_000, 40_020_000, 40_030_000, "replay")
+    assert verdict(report).startswith("70 % of each step could be saved: 57.2 ms")
+
+
 def test_run_facts() -> None:
     facts = dict(run_facts(starved_loader()))
     assert facts["files"] == ["runs/trace.json.gz (torch.profiler trace, rank 0)", "runs/smi.csv (nvidia-smi log)"]

@@ -103,7 +103,7 @@ def test_dmon_tells_thermal_violations_only(tmp_path: Path) -> None:
 
 def test_cannot_judge_without_reasons(tmp_path: Path) -> None:
     found = judge(log(tmp_path, fields=FIELDS[:-1], clocks__current__sm=900), RULE)
-    assert found.outcome == "not-applicable" and found.report.rules[0].capture.startswith("nvidia-smi --query-gpu")
+    assert found.outcome == "not-applicable" and found.report.rules[0].capture.startswith("nvidia-smi -q -x")
     assert judge(Workload().to_run(), RULE).outcome == "not-applicable"
 
 

@@ -60,6 +60,8 @@ def test_the_verdict_names_what_carries_the_figure() -> None:
     report = analyze(alternating(2).to_run(), select=["dataloader-bound", "host-sync-in-step", "device-synchronize-in-step"])
     first = report.findings[0]
     assert (first.rule, first.confidence) == ("dataloader-bound", "low")
+    assert first.saving is not None and first.saving.low_ns == 0  # the cause may be another one
+    assert report.combined is not None and report.combined.low_ns < first.saving.expected_ns
     text = verdict(report)
     assert "but uncertain (inferred from names or partial data): the host spends" in text
 

@@ -72,7 +72,9 @@ def _promise(report: Report, promising: list[Finding], step_ns: int) -> str:
         return f"{sentence} {best}: {_lower_first(promising[0])}."
     spread = t.percent_range(shares["low_frac"], shares["high_frac"])
     change = f"{t.duration(step_ns, 3)} → {t.duration(max(step_ns - saving.expected_ns, 0), 3)}"
-    return f"{t.percent(shares['expected_frac'])} of each step could be saved ({spread}): {change}. {_causes(report, promising)}"
+    share = t.percent(shares["expected_frac"])
+    between = f" ({spread})" if spread != share else ""
+    return f"{share} of each step could be saved{between}: {change}. {_causes(report, promising)}"
 
 
 def _causes(report: Report, promising: list[Finding]) -> str:

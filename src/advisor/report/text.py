@@ -302,8 +302,8 @@ def saving_short(saving: Saving | None, step_ns: int | None) -> str:
     shares = saving.to_dict(step_ns or 0)
     if shares["expected_frac"] is None:
         return duration(saving.expected_ns)
-    spread = percent_range(shares["low_frac"], shares["high_frac"])
-    return f"{duration(saving.expected_ns)}, {percent(shares['expected_frac'])} ({spread})"
+    spread, share = percent_range(shares["low_frac"], shares["high_frac"]), percent(shares["expected_frac"])
+    return f"{duration(saving.expected_ns)}, {share}" + (f" ({spread})" if spread != share else "")
 
 
 def saving_long(saving: Saving, step_ns: int | None) -> str:
@@ -315,7 +315,7 @@ def saving_long(saving: Saving, step_ns: int | None) -> str:
             f" ({percent(shares['high_frac'])})" if known else ""
         )
     text = f"{duration(saving.expected_ns)} a step" + (f", {percent(shares['expected_frac'])}" if known else "")
-    if saving.low_ns == saving.high_ns:
+    if duration(saving.low_ns) == duration(saving.high_ns):  # a range that reads as one figure is none
         return text
     spread = duration_range(saving.low_ns, saving.high_ns)
     return f"{text} ({spread}, {percent_range(shares['low_frac'], shares['high_frac'])})" if known else f"{text} ({spread})"

@@ -153,14 +153,17 @@ def _finding(one: Judged, draft: Draft, saving: Saving | None, run: Run, step: T
     caveats = [*draft.caveats, *rule.valid.judge(device, torch)[1]]
     if not fixes:
         caveats += no_fix(rule, draft.fixes, device, torch)
-    said = stepless if steps(seen).source == "none" else str
     partial = any(notice.code == CUT_SHORT for notice in seen.notices)  # nobody knows which records are gone
+    sure = "low" if partial else confidence(draft.confidence, saving)
+    if saving is not None and sure == "low":
+        saving = replace(saving, low_ns=0)  # the cause may be another one
+    said = stepless if steps(seen).source == "none" else str
     return Finding(
         rule=rule.id,
         family=rule.family,
         title=plain_text(said(draft.title), redact),
         severity=severity(saving, step.step_ns if step else 0, draft.severity),
-        confidence="low" if partial else confidence(draft.confidence, saving),
+        confidence=sure,
         saving=saving,
         scope=plain(draft.scope),
         facts=facts,

@@ -74,7 +74,9 @@ def _combined_replay(claims: Sequence[Claim], step: TwoSided, replayed: Replay) 
             left *= 1 - min(getattr(saving, share) / max(step.step_ns, 1), 1.0)
         return min(max(round(step.step_ns * (1 - left)), least), step.step_ns)
 
-    low = with_others("low_ns", max(saving.low_ns for saving in largest))
+    # The replay knows the edits, not how sure the findings are: a low of 0 stays one in the sum.
+    lows = [saving.low_ns for saving in largest]
+    low = max(min(with_others("low_ns", 0), sum(lows)), max(lows))
     expected = max(with_others("expected_ns", max(saving.expected_ns for saving in largest)), low)
     high = max(with_others("high_ns", max(saving.high_ns for saving in largest)), expected)
     return Saving(low, expected, high, "bound" if others else "replay")
