@@ -11,6 +11,7 @@ IN_FULL = 3  # findings shown in full by default ...
 IN_FULL_SEVERE = 5  # ... or so many, if they are of high severity
 _INDENT = 4
 _ROWS, _PLACES, _NOTES = 5, 3, 2  # of one finding, by default
+_CONDITIONS = ("Valid for", "Needs torch")
 
 
 def show_findings(page: Page, main: list[Finding], also: list[Finding], step_ns: int | None) -> None:
@@ -130,8 +131,11 @@ def _fix(page: Page, fix: Fix, first: bool) -> None:
     lines = t.clean_block(fix.snippet)
     if lines:
         page.code(lines)
-    notes = fix.caveats if page.style.full else fix.caveats[:_NOTES]
+    # Where a fix holds is no detail.
+    notes = [note for i, note in enumerate(fix.caveats) if page.style.full or i < _NOTES or note.startswith(_CONDITIONS)]
     for caveat in notes:
         page.paragraph("Note: ", caveat, indent=_INDENT, hang=_INDENT + 6)
+    if len(notes) < len(fix.caveats):
+        page.line((f"and {t.count(len(fix.caveats) - len(notes), 'more note')} (-v)", "dim"), indent=_INDENT)
     for reference in fix.references if page.style.full else fix.references[:1]:
         page.line("See: ", reference, indent=_INDENT)
