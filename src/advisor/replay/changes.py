@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.host import without_profiler
-from advisor.derive.intervals import IntervalSet, covered
+from advisor.derive.intervals import IntervalSet, covered, merge
 from advisor.replay.graph import NO_WAIT, Amounts, Graph, recorded_amounts
 
 Mask = npt.NDArray[np.bool_]
@@ -62,14 +62,16 @@ def amounts(graph: Graph, strength: float | None, edits: Sequence[Edit] = (), le
     if strength is not None:
         before, own = without_profiler(graph.kind, graph.before, graph.events, graph.frames, graph.own, strength)
         result = replace(result, before=before, own=own)
+    # Time that several edits name vanishes once.
+    gone = [edit.intervals for edit in edits if edit.intervals is not None and edit.of in (None, (graph.rank, graph.process))]
+    if gone:
+        result = _without(graph, result, merge(*gone))
     for edit in edits:
         result = _apply(graph, result, edit, level)
     return result
 
 
 def _apply(graph: Graph, a: Amounts, edit: Edit, level: int) -> Amounts:
-    if edit.intervals is not None and edit.of in (None, (graph.rank, graph.process)):
-        a = _without(graph, a, edit.intervals)
     if edit.calls is not None:
         chosen = edit.calls[graph.call]
         if edit.host is not None:
