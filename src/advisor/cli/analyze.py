@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,14 @@ def _options(function: Any) -> Any:
             click.option("-v", "--verbose", is_flag=True, help="Print all details."),
             click.option("-q", "--quiet", is_flag=True, help="Print the verdict and one line a finding."),
             click.option(
+                "--what-if",
+                "what_if",
+                metavar="RULE",
+                multiple=True,
+                help="Print instead how long a step takes once the findings of these rules or families are mended, each alone "
+                "and all together; comma lists are fine.",
+            ),
+            click.option(
                 "--fail-on",
                 metavar="WHAT",
                 multiple=True,
@@ -117,6 +126,7 @@ def command(
     step_pattern: str | None,
     verbose: bool,
     quiet: bool,
+    what_if: tuple[str, ...],
     fail_on: tuple[str, ...],
     gpu: str | None,
     torch_version: str | None,
@@ -131,16 +141,22 @@ def command(
     All PATHs together are one run: traces of several ranks, an nsys export beside a torch trace, an nvidia-smi log.
     """
     from advisor.model import Options
+    from advisor.report import Style, render
     from advisor.rules.catalogue import catalogue, chosen
     from advisor.rules.engine import analyze
     from advisor.rules.told import check_options
 
     if verbose and quiet:
         raise click.UsageError("--verbose and --quiet exclude one another")
+    asked = [name.strip() for text in what_if for name in text.split(",") if name.strip()]
+    if what_if and (not asked or select or ignore or fail_on or gpu_hour_cost):
+        raise click.UsageError(
+            "--what-if needs names of rules, and goes without --select, --ignore, --fail-on and --gpu-hour-cost"
+        )
     _check_framework(framework)
     # Wrong names and places are told before minutes are spent on reading.
     entries, _ = catalogue(rule_dirs)
-    ids = {entry.rule.id for entry in chosen(entries, select, ignore)}
+    ids = {entry.rule.id for entry in chosen(entries, asked or select, ignore)}
     limits = [name.strip() for text in fail_on for name in text.split(",") if name.strip()]
     _check_limits(limits, ids)
     target = _target(output, paths) if output is not None else None
@@ -156,8 +172,16 @@ def command(
     )
     check_options(options)
     run = console.load(paths, options, processes)
+    verbosity = 1 if verbose else -1 if quiet else 0
+    if asked:
+        from advisor.report import what_if as answer
+        from advisor.rules.what_if import what_if as mended
+
+        result = mended(run, asked, rule_dirs=rule_dirs, redact=redact)
+        _print(lambda **style: answer.render(result, form, Style(**style)), target, verbosity)
+        return 0
     report = analyze(run, select=select, ignore=ignore, rule_dirs=rule_dirs, redact=redact)
-    _print(report, form, target, verbosity=1 if verbose else -1 if quiet else 0)
+    _print(lambda **style: render(report, form, **style), target, verbosity)
     return 1 if _fails(report, limits) else 0
 
 
@@ -204,16 +228,15 @@ def _target(output: str, paths: tuple[str, ...]) -> Path | None:
     return target
 
 
-def _print(report: Any, form: str, target: Path | None, verbosity: int) -> None:
-    from advisor.report import render
-
+def _print(rendered: Callable[..., str], target: Path | None, verbosity: int) -> None:
+    """What `rendered` gives in the style that its place asks for."""
     if target is not None:
-        write_whole(target, render(report, form, color=False, width=100, verbosity=verbosity))
+        write_whole(target, rendered(color=False, width=100, verbosity=verbosity))
         return
     width = shutil.get_terminal_size((100, 24)).columns
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     color = console.color()
-    console.write(render(report, form, color=color, width=width, verbosity=verbosity, unicode=unicode))
+    console.write(rendered(color=color, width=width, verbosity=verbosity, unicode=unicode))
 
 
 def write_whole(target: Path, text: str) -> None:
