@@ -95,3 +95,25 @@ def test_a_pattern_that_matches_nothing(program: Program, trace: Path) -> None:
     ]
     report = json.loads(program("analyze", trace, "--step-pattern", "ProfilerStep", "--format", "json")[1])
     assert "step-pattern-unmatched" not in [notice["code"] for notice in report["notices"]]
+
+
+def test_a_command_that_does_not_exist(program: Program, trace: Path) -> None:
+    status, _, err = program(trace, "-q")
+    assert status == 2 and f"did you mean `advisor analyze {trace} -q`?" in err
+    assert "did you mean `advisor analyze`?" in program("analyse", "x")[2]
+    assert "there are analyze, info" in program("frobnicate")[2]
+
+
+def test_rules_say_what_they_need(program: Program) -> None:
+    lines = program("rules")[1].splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("pageable-copy "))
+    assert lines[at + 1].strip().startswith("needs copies")
+
+
+def test_only_selected_rules_are_spoken_of(program: Program, tmp_path: Path) -> None:
+    w = Workload()
+    for _ in w.steps(6):
+        with w.op("aten::mm", us=900):
+            w.launch("gemm", gpu_us=100)
+    out = program("analyze", w.write_kineto(tmp_path)[0], "--select", "unfused-attention", "-q")[1]
+    assert out.startswith("None of the selected rules names a fix, yet the GPU is idle")

@@ -4,6 +4,7 @@ import advisor
 
 run = advisor.load(["trace.json.gz", "smi.csv"])
 report = advisor.analyze(run)
+print(advisor.render(report, "text"))
 frame = run.frame("kernels")        # a pandas DataFrame
 """
 
@@ -12,16 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "analyze", "load"]
+__all__ = ["InputError", "Options", "__version__", "analyze", "info", "load", "render"]
 
 if TYPE_CHECKING:
-    from advisor.api import analyze, load
+    from advisor.api import InputError, Options, analyze, info, load, render
 
 
 def __getattr__(name: str) -> Any:
     # Import on first use: `advisor --help` must not pay for NumPy.
-    if name in ("analyze", "load"):
+    if name in __all__:
         from advisor import api
 
         return getattr(api, name)
     raise AttributeError(f"module 'advisor' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advisor import ingest
+from advisor.model import InputError, Options, Run
+from advisor.report import render
 
 if TYPE_CHECKING:
     from advisor.derive.inventory import GpuWork
-    from advisor.model import Device, Notice, Options, Report, Run, Trace
+    from advisor.model import Device, Notice, Report, Trace
 
 
 def load(
@@ -91,10 +93,20 @@ def _listed(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
 
 
 def analyze(run: Run, **arguments: Any) -> Report:
-    """Judge a run by all rules; see advisor.rules.engine.analyze for the arguments."""
+    """Judge what `load` gave by all rules.
+
+    Arguments by keyword: `select` and `ignore`, names of rules or families; `rule_dirs`, folders of rules of your own;
+    `redact=True` leaves source locations out. TypeError for anything that is no run; InputError for names that do not
+    exist, and for options of the run that cannot be.
+    """
     from advisor.rules import engine
+
+    if not isinstance(run, Run):
+        raise TypeError(
+            f"analyze() takes the run that advisor.load() gives, not a {type(run).__name__}: advisor.analyze(advisor.load(paths))"
+        )
 
     return engine.analyze(run, **arguments)
 
 
-__all__ = ["analyze", "info", "load"]
+__all__ = ["InputError", "Options", "analyze", "info", "load", "render"]

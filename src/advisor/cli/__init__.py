@@ -50,9 +50,25 @@ class LazyGroup(click.Group):
             command.params.append(_no_color_option())
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = click.utils.make_str(args[0])
+        if name not in COMMANDS and not name.startswith("-"):
+            raise click.UsageError(f"no command {name!r}{_meant(name, args)}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])
+
+
+def _meant(name: str, args: list[str]) -> str:
+    """'; did you mean ...?': a recording without a command, or a command written otherwise."""
+    from difflib import get_close_matches
+
+    if os.path.exists(name) or "*" in name or os.path.splitext(name)[1]:
+        return f"; did you mean `advisor analyze {' '.join(args)}`?"
+    close = get_close_matches(name, COMMANDS, n=1)
+    return f"; did you mean `advisor {close[0]}`?" if close else f"; there are {', '.join(COMMANDS)}"
 
 
 def _set_no_color(ctx: click.Context, option: click.Parameter, value: bool) -> None:

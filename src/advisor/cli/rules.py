@@ -27,6 +27,7 @@ def rules_option() -> Any:
 def command(form: str, rule_dirs: tuple[str, ...]) -> None:
     """List the rules and what each needs in the input."""
     from advisor.rules.catalogue import catalogue
+    from advisor.rules.needs import in_words
 
     entries, notices = catalogue(rule_dirs)
     for notice in notices:
@@ -53,4 +54,9 @@ def command(form: str, rule_dirs: tuple[str, ...]) -> None:
         return
     ids = max(len(rule.id) for rule in rules)
     families = max(len(rule.family) for rule in rules)
-    console.write("\n".join(f"{rule.id:<{ids}}  {rule.family:<{families}}  {rule.title}" for rule in rules))
+    lines = []
+    for rule in rules:
+        lines.append(f"{rule.id:<{ids}}  {rule.family:<{families}}  {rule.title}")
+        needs = "; ".join(" or ".join(map(in_words, group)) for group in rule.needs)
+        lines.append(f"{'':<{ids}}  needs {needs or 'nothing in particular'}")
+    console.write("\n".join(lines))

@@ -132,11 +132,12 @@ class Breakdown:
     idle_by_cause: dict[str, int]
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """All that is known after the rules ran. `run` is the contract's "run" object, already plain data.
 
-    `extra` holds further top-level keys for people and programs (good news, throughput); the contract allows more keys.
+    Printed it is one line a finding; `advisor.render` gives the report in full. `extra` holds further top-level keys for
+    people and programs (good news, throughput); the contract allows more keys.
     """
 
     version: str
@@ -148,6 +149,17 @@ class Report:
     rules: list[RuleOutcome] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        judged = sum(rule.outcome in ("found", "clean") for rule in self.rules)
+        step = "no step" if self.step_ns is None else f"step {self.step_ns / 1e6:.4g} ms"
+        saved = (self.combined and fraction(self.combined.expected_ns, self.step_ns or 0)) or 0
+        head = f"<advisor report: {step}, {saved:.0%} could be saved, {judged} of {len(self.rules)} rules judged>"
+        lines = []
+        for finding in self.findings:
+            share = fraction(finding.saving.expected_ns, self.step_ns or 0) if finding.saving else None
+            lines.append(f"  {'' if share is None else f'{share:.0%}':>4}  {finding.rule}: {finding.title}")
+        return "\n".join([head, *lines])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data exactly as docs/report-json.md says: no NaN, absent values None."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from advisor.model.devices import Device
@@ -126,10 +127,14 @@ class Run:
     def table(self, name: str) -> Table:
         """The table of that name, empty if nothing was recorded. KeyError for a name the schema does not know."""
         found = self.tables.get(name)
-        return found if found is not None else Table(TABLES[name].name)
+        if found is None and name not in TABLES:
+            close = get_close_matches(name, TABLES, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "there are " + ", ".join(TABLES)
+            raise KeyError(f"no table {name!r}; {hint}")
+        return found if found is not None else Table(name)
 
     def frame(self, name: str) -> Any:
-        """The table of that name as a pandas DataFrame with text in place of codes."""
+        """The table of that name as a pandas DataFrame with text in place of codes. KeyError as for `table`."""
         return self.table(name).to_pandas(self.strings)
 
     def derived(self, function: Callable[[Run], T]) -> T:

@@ -33,6 +33,8 @@ def verdict(report: Report) -> str:
             sentence += f" {t.count(len(also), 'hint')} below."
     if _source(report) == "none":
         sentence = sentence.replace("of each step", "of the recording").replace("of each recorded step", "of the recording")
+    if _source(report) == "user-pattern":
+        sentence = sentence.replace("of each recorded step", "of each step of the pattern given")
     return _cut_short(report) + sentence + _coverage(report, bool(main)) + _dangers(also)
 
 
@@ -91,12 +93,14 @@ def _causes(report: Report, promising: list[Finding]) -> str:
 def _nothing(report: Report) -> str:
     """Without a finding: healthy if the GPU is at work, else nobody knows."""
     if idle := _idle(report):
-        return f"No rule names a fix, yet {idle}."
+        some = bool(report.extra.get("selected"))
+        return f"{'None of the selected rules' if some else 'No rule'} names a fix, yet {idle}."
     whole = sum(max(part.step_ns, 0) for part in report.breakdown)
+    by = " by the selected rules" if report.extra.get("selected") else ""
     if whole <= 0 or _is_cut(report):
-        return "Nothing worth fixing was found."
+        return f"Nothing worth fixing was found{by}."
     computing = sum(part.compute_ns for part in report.breakdown) / whole
-    return f"Nothing worth fixing was found: the GPU computes for {t.percent(computing)} of each step."
+    return f"Nothing worth fixing was found{by}: the GPU computes for {t.percent(computing)} of each step."
 
 
 def _idle(report: Report) -> str:

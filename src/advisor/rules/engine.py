@@ -68,6 +68,7 @@ def analyze(
         rules=rules,
         notices=list(dict.fromkeys([*run.notices, *notices, *told_notices(run), *run_notices(run, paced), *more])),
         extra={
+            **({"selected": True} if [*select, *ignore] else {}),
             **_throughput(run, step),
             **priced(run, findings, combined, step.step_ns if step else 0),
             **_limits(run, paced),

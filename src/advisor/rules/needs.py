@@ -34,7 +34,7 @@ def missing(run: Run, rule: Rule) -> str | None:
     """Why the input is not enough for the rule's `needs`; None if it is."""
     for group in rule.needs:
         if not any(_recorded(run, name) for name in group):
-            words = [_in_words(name) for name in group]
+            words = [in_words(name) for name in group]
             if len(words) == 1:
                 return f"the input holds no {words[0]}"
             return f"the input holds neither {' nor '.join(words)}"
@@ -55,7 +55,8 @@ def _recorded(run: Run, name: str) -> bool:
     return run.table(table).has(column) if column else len(run.table(table)) > 0
 
 
-def _in_words(name: str) -> str:
+def in_words(name: str) -> str:
+    """A need of a rule for people: 'device samples with pcie width'."""
     if name == ENVIRONMENT:
         return "environment variables"
     table, _, column = name.partition(".")
