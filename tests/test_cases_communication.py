@@ -90,7 +90,7 @@ def test_shards_without_prefetch(tmp_path: Path) -> None:
 
 
 def training(ranks: int, late: int, *, kernels: int, late_us: float, other_us: float, blocks: tuple[int, int]) -> Workload:
-    """Each step: products, longer ones on one rank, a short all-reduce, the optimizer. `blocks`: grid on the late rank, others."""
+    """Each step: products, longer ones on one rank, a short all-reduce, the optimizer. `blocks`: grids, the late rank's first."""
     w = Workload(ranks=ranks)
     for _ in range(5):
         with all_steps(w):
