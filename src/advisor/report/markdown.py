@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from advisor.model import Evidence, Finding, Fix, Report
 from advisor.report import text as t
+from advisor.report.gpu_table import COLUMNS, MOST_ROWS, gpu_rows
 from advisor.report.style import Style
 from advisor.report.summary import alerts, limits, parts, run_facts, unjudged, verdict
 
@@ -31,6 +32,7 @@ def render(report: Report, style: Style | None = None) -> str:
         *_breakdown(report),
         *(_finding(number, finding, report.step_ns) for number, finding in enumerate(findings, 1)),
         *_good_news(report),
+        *_gpus(report),
         *_limits(report),
         *_not_judged(report),
         *_notices(report),
@@ -200,6 +202,12 @@ def _good_news(report: Report) -> Iterator[str]:
     news = report.extra.get("good_news")
     if isinstance(news, (list, tuple)) and news:
         yield details("Already good", ["\n".join(f"- {escape(line)}" for line in news[:_ROWS])])
+
+
+def _gpus(report: Report) -> Iterator[str]:
+    rows = [[escape(cell) for cell in row] for row in gpu_rows(report)[:MOST_ROWS]]
+    if rows:
+        yield details("GPUs in the samples", [table(COLUMNS, rows, right=range(len(COLUMNS)))])
 
 
 def _limits(report: Report) -> Iterator[str]:

@@ -6,6 +6,7 @@ import re
 
 from advisor.model import Finding, Report, RuleOutcome
 from advisor.report import text as t
+from advisor.report.gpu_table import COLUMNS, MOST_ROWS, gpu_rows
 from advisor.report.style import Style
 from advisor.report.summary import alerts, limits, run_facts, unjudged, verdict
 from advisor.report.terminal_bar import show_breakdown
@@ -31,6 +32,7 @@ def render(report: Report, style: Style) -> str:
     _alerts(page, report)
     page.paragraph((verdict(report), "title"))
     show_breakdown(page, report.breakdown, report.step_ns)
+    _gpus(page, report)
     show_findings(page, main, also, report.step_ns)
     _good_news(page, report)
     _limits(page, report)
@@ -50,6 +52,17 @@ def _header(page: Page, report: Report) -> None:
 def _alerts(page: Page, report: Report) -> None:
     for text in alerts(report):
         page.paragraph((text, "medium"))
+
+
+def _gpus(page: Page, report: Report) -> None:
+    """The samples in short: all that there is without a trace, a detail beside one."""
+    rows = gpu_rows(report)
+    if not rows or not (report.step_ns is None or page.style.full):
+        return
+    page.heading("GPUs in the samples", "means and peaks under load")
+    page.table(COLUMNS, rows[:MOST_ROWS], [True] * len(COLUMNS), indent=2)
+    if len(rows) > MOST_ROWS:
+        page.line((f"and {t.count(len(rows) - MOST_ROWS, 'more GPU')}", "dim"), indent=2)
 
 
 def _good_news(page: Page, report: Report) -> None:

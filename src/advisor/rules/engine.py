@@ -19,6 +19,7 @@ from advisor.rules.catalogue import Entry, catalogue, chosen
 from advisor.rules.contract import Context, Draft, NotApplicable
 from advisor.rules.cost import priced
 from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint, retimed, saving_of
+from advisor.rules.gpu_samples import gpu_samples
 from advisor.rules.health import good_news
 from advisor.rules.needs import COMMUNICATION, alone, missing, unlocks
 from advisor.rules.pace import Pace, pace
@@ -72,6 +73,7 @@ def analyze(
             **_throughput(run, step),
             **priced(run, findings, combined, step.step_ns if step else 0),
             **_limits(run, paced),
+            **({"gpu_samples": samples} if (samples := gpu_samples(run)) else {}),
         },
     )
 
