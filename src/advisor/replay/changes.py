@@ -56,11 +56,23 @@ class Edit:
         return any(factor is not None and factor.least != factor.most for factor in (self.host, self.own, self.gpu))
 
 
-def amounts(graph: Graph, strength: float | None, edits: Sequence[Edit] = (), level: int = EXPECTED) -> Amounts:
-    """The weights of the graph without the profiler's cost at that strength (None: as recorded), after the edits."""
+def amounts(
+    graph: Graph,
+    strength: float | None,
+    edits: Sequence[Edit] = (),
+    level: int = EXPECTED,
+    touched: tuple[Mask, float] | None = None,
+) -> Amounts:
+    """The weights of the graph without the profiler's cost at that strength (None: as recorded), after the edits.
+
+    touched: calls for which, with the segments before them, the profiler has another strength.
+    """
     result = recorded_amounts(graph)
     if strength is not None:
-        before, own = without_profiler(graph.kind, graph.before, graph.events, graph.frames, graph.own, strength)
+        before, own = _unprofiled(graph, strength)
+        if touched is not None:
+            other_before, other_own = _unprofiled(graph, touched[1])
+            before, own = np.where(touched[0], other_before, before), np.where(touched[0], other_own, own)
         result = replace(result, before=before, own=own)
     # Time that several edits name vanishes once.
     gone = [edit.intervals for edit in edits if edit.intervals is not None and edit.of in (None, (graph.rank, graph.process))]
@@ -69,6 +81,16 @@ def amounts(graph: Graph, strength: float | None, edits: Sequence[Edit] = (), le
     for edit in edits:
         result = _apply(graph, result, edit, level)
     return result
+
+
+def changed_calls(graph: Graph, edits: Sequence[Edit]) -> Mask:
+    """Calls whose own work, or the segment before them, the edits change."""
+    plain, edited = amounts(graph, None), amounts(graph, None, edits)
+    return np.asarray((plain.before != edited.before) | (plain.own != edited.own), bool)
+
+
+def _unprofiled(graph: Graph, strength: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    return without_profiler(graph.kind, graph.before, graph.events, graph.frames, graph.own, strength)
 
 
 def _apply(graph: Graph, a: Amounts, edit: Edit, level: int) -> Amounts:

@@ -9,7 +9,7 @@ from advisor.derive.host import STRENGTH, STRONG, WEAK
 from advisor.derive.steps import steps
 from advisor.model import Run
 from advisor.replay.build import graphs
-from advisor.replay.changes import EXPECTED, LEAST, MOST, Edit, amounts
+from advisor.replay.changes import EXPECTED, LEAST, MOST, Edit, amounts, changed_calls
 from advisor.replay.execute import step_ns
 from advisor.replay.graph import Graph
 
@@ -52,12 +52,33 @@ class Replay:
         return step_ns(self.graphs, [amounts(graph, strength, edits, level) for graph in self.graphs])
 
     def gain(self, edits: Sequence[Edit]) -> Gain:
-        """What the edits save together. Low and high are the extremes over the profiler's strength and the edits' range."""
+        """What the edits save together. Low and high are the extremes over the profiler's strength and the edits' range.
+
+        The profiler does not slow all code alike: where few operators are recorded, it costs less. So the changed part of
+        the host's side may be slowed weakly while the rest is slowed strongly, and the other way round.
+        """
         cases = [(STRENGTH, EXPECTED), (WEAK, LEAST), (STRONG, LEAST)]
         if any(edit.ranged for edit in edits):
             cases += [(WEAK, MOST), (STRONG, MOST)]
         shares = [1 - self.after_ns(edits, strength, level) / self._unprofiled[strength] for strength, level in cases]
+        shares += self._unevenly(edits)
         return Gain(_share(min(shares)), _share(shares[0]), _share(max(shares)))
+
+    def _unevenly(self, edits: Sequence[Edit]) -> list[float]:
+        """Gains where the profiler slows what the edits change by another strength than the rest."""
+        changed = [changed_calls(graph, edits) for graph in self.graphs]
+        if not any(mask.any() for mask in changed):
+            return []
+        gains = []
+        for strength, other, level in ((STRONG, WEAK, MOST), (WEAK, STRONG, LEAST)):
+            before = step_ns(
+                self.graphs, [amounts(g, strength, touched=(m, other)) for g, m in zip(self.graphs, changed, strict=True)]
+            )
+            after = step_ns(
+                self.graphs, [amounts(g, strength, edits, level, (m, other)) for g, m in zip(self.graphs, changed, strict=True)]
+            )
+            gains.append(1 - after / before if before > 0 else 0.0)
+        return gains
 
 
 def _share(value: float) -> float:

@@ -14,7 +14,7 @@ from advisor.derive.steady import Steady, steadies
 from advisor.derive.waits import Waits
 from advisor.detectors.words import time_text
 from advisor.model import Evidence, Location, Run
-from advisor.replay.changes import GONE, Edit
+from advisor.replay.changes import GONE, Edit, Factor
 from advisor.rules.contract import Change
 
 
@@ -37,13 +37,16 @@ def change(steady: Steady, found: Waits, wake_up_ns: float) -> Change:
 
 def edits(run: Run, found_in: Callable[[Run, Steady], Waits]) -> list[Edit]:
     """The waits that `found_in` gives, and the copies to the host that they follow, are gone on all ranks."""
-    mask = np.zeros(len(run.table("runtime_calls")), bool)
+    waiting, reading = (np.zeros(len(run.table("runtime_calls")), bool) for _ in range(2))
     for steady in steadies(run):
         side, found = steady.side, found_in(run, steady)
         before = np.maximum(found.side - 1, 0)
         read = before[(side.kind[before] == CallKind.COPY) & (found.side > 0)]
-        mask[side.call[np.concatenate([found.side, read])]] = True
-    return [Edit(calls=mask, own=GONE, waits=False)]
+        waiting[side.call[found.side]] = True
+        reading[side.call[read]] = True
+    waiting |= reading
+    # Of the segment before a read, the operators of the read itself go too: about half of what is recorded there.
+    return [Edit(calls=reading, host=Factor(1.0, 0.5, 0.0)), Edit(calls=waiting, own=GONE, waits=False)]
 
 
 def at_best(steady: Steady, found: Waits, wake_up_ns: float) -> int:
