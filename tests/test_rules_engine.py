@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from advisor.ingest import load
 from advisor.model import Device, Evidence, Location, Options, Report, Run, Saving
 from advisor.rules import engine
 from advisor.rules.catalogue import Entry
@@ -374,3 +375,23 @@ def test_the_documented_example_works(tmp_path: Path) -> None:
     assert finding.saving is not None and 0 < finding.saving.expected_ns <= 60_000
     assert 'mode="reduce-overhead")   # 100 of 105' in finding.fixes[0].snippet
     assert finding.fixes[0].caveats[-1] == "Valid for torch 2.1 and newer, which the input does not tell."
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [(3, "not int"), ("text", "not str"), ([Draft("t"), 3], "not a list that holds int")]
+)
+def test_a_detector_that_returns_something_else_is_told_what_it_must(
+    judge: Callable[..., Report], given: object, words: str
+) -> None:
+    (outcome,) = judge(gpu_bound(), entry("a", lambda ctx: given)).rules
+    assert outcome.reason == f"TypeError: detect() must return a Draft, a list of Drafts or None, {words}"
+
+
+def test_the_documented_example_finds_something_on_a_sample(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[1]
+    for name, text in documented_files().items():
+        (tmp_path / name).write_text(text)
+    sample = "sample_traces/host-sync.torch-stacks.json.gz"
+    assert f"advisor analyze {sample} --rules my_rules --select tiny-kernels" in (root / "docs" / "add-a-rule.md").read_text()
+    (finding,) = engine.analyze(load([root / sample]), select=["tiny-kernels"], rule_dirs=[tmp_path]).findings
+    assert finding.facts["tiny"] > finding.facts["kernels"] / 2

@@ -18,7 +18,7 @@ from advisor.model import Notice, Report, RuleOutcome, Run
 from advisor.rules.catalogue import Entry, catalogue, chosen
 from advisor.rules.contract import Context, Draft, NotApplicable
 from advisor.rules.cost import priced
-from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint, retimed, saving_of
+from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint, listed, retimed, saving_of
 from advisor.rules.gpu_samples import gpu_samples
 from advisor.rules.health import good_news
 from advisor.rules.needs import COMMUNICATION, alone, missing, unlocks
@@ -114,7 +114,7 @@ def judge(run: Run, entry: Entry) -> Judged:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             found = entry.detector()(ctx)
-        drafts = [checked(rule, draft) for draft in ([found] if isinstance(found, Draft) else found or ())]
+        drafts = [checked(rule, draft) for draft in listed(found)]
     except NotApplicable as lack:
         return _unjudged(run, rule, plain_text(lack.reason), rule.capture if lack.capture is None else lack.capture or None)
     except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from advisor.derive.bounds import TwoSided
@@ -47,13 +48,24 @@ class Candidate:
     lent: bool = False
 
 
+def listed(found: object) -> list[Draft]:
+    """What detect() gave as a list of drafts, which `checked` looks at one by one. TypeError for anything else."""
+    if found is None:
+        return []
+    if isinstance(found, Draft):
+        return [found]
+    if not isinstance(found, Iterable) or isinstance(found, (str, bytes, dict)):
+        raise TypeError(f"detect() must return a Draft, a list of Drafts or None, not {type(found).__name__}")
+    return list(found)
+
+
 def checked(rule: Rule, draft: Draft) -> Draft:
     """The draft with whole numbers. TypeError, ValueError or KeyError for one that no report can hold.
 
     Checked as soon as the detector is done, so that the fault is told at its rule.
     """
     if not isinstance(draft, Draft):
-        raise TypeError(f"detect() gave a {type(draft).__name__}, not a Draft")
+        raise TypeError(f"detect() must return a Draft, a list of Drafts or None, not a list that holds {type(draft).__name__}")
     if draft.confidence not in CONFIDENCES or draft.severity not in (None, *SEVERITIES):
         raise ValueError(f"confidence {draft.confidence!r} or severity {draft.severity!r} is no such word")
     for table in draft.evidence:
