@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from advisor.detectors.words import counted
+from advisor.ingest import load
 from advisor.model import Fix, Options, Run
 from advisor.report import render
 from advisor.rules.engine import analyze
-from advisor.rules.fixes import fixes_for
+from advisor.rules.fixes import filled, fixes_for
 from advisor.rules.rule import FixTemplate, Rule
 from advisor.rules.validity import Validity, newest_torch
 from build.reports import starved_loader
 from build.workload import Workload
+
+SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 
 
 def template(name: str, valid: Validity) -> FixTemplate:
@@ -61,3 +66,23 @@ def test_conditions_are_never_cut_from_the_notes() -> None:
     assert "Valid for torch 2.0" in text and "Two." in text and "Three." not in text and "and 1 more note (-v)" in text
     assert "Three." in render(report, "text", width=100, verbosity=1)
     assert isinstance(report.findings[0].fixes[0], Fix)
+
+
+def test_a_mean_over_steps_has_one_decimal() -> None:
+    fix = replace(template("a", Validity()), snippet="n = <<waits_per_step>>", example={"waits_per_step": 3})
+    assert [filled(fix, {"waits_per_step": n}) for n in (3.32, 3.0, 3)] == ["n = 3.3", "n = 3", "n = 3"]
+
+
+def test_one_is_one() -> None:
+    assert counted(1, "matrix product", "are") == "1 matrix product a step is"
+    assert counted(1, "matrix product", "reach") == "1 matrix product a step reaches"
+    assert counted(2, "matrix kernel", "run") == "2 matrix kernels a step run"
+
+
+def test_parts_below_a_thousandth_are_no_evidence(tmp_path: Path) -> None:
+    # Cut short, the GPU seems idle, and the nanoseconds that rounding leaves would be a row "unexplained".
+    (tmp_path / "cut.json.gz").write_bytes((SAMPLES / "healthy.torch.json.gz").read_bytes()[:200_000])
+    report = analyze(load([tmp_path / "cut.json.gz"]), select=["idle-gpu"])
+    assert report.findings
+    shares = [row[2] for finding in report.findings for table in finding.evidence for row in table.rows]
+    assert all(share >= 0.001 for share in shares)

@@ -71,3 +71,7 @@ def test_logs_are_read(name, rows):
     assert len(samples) == rows
     assert samples["utilization"].min() < 10  # the starved GPU idles
     assert 0 < samples["power"].max() < 701
+
+
+def test_work_launched_before_the_recording_lost_nothing():
+    assert load([SAMPLES / "healthy.torch.json.gz"]).notices == []

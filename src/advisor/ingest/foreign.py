@@ -9,7 +9,7 @@ import codecs
 import re
 
 _RECORD = "record the run with torch.profiler or Nsight Systems"
-_LATER = "which a later release will read"
+_LATER = "which is not read"
 _NOT_ASCEND = "Ascend profiles are not read"
 
 # The file starts with these bytes.

@@ -76,7 +76,10 @@ def filled(template: FixTemplate, facts: Mapping[str, Any]) -> str:
 
     def value(match: re.Match[str]) -> str:
         name = match[1]
-        text = _text(facts.get(name))
+        fact = facts.get(name)
+        if isinstance(fact, float) and name.endswith("_per_step"):
+            fact = f"{fact:.1f}".removesuffix(".0")  # a mean over steps: more digits say nothing
+        text = _text(fact)
         if text is None or not harmless.fullmatch(text):
             text = _text(template.example[name]) or ""
         return text

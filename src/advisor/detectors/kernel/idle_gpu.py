@@ -47,7 +47,7 @@ def _from_trace(ctx: Context, pace: TwoSided) -> Draft | None:
                 [
                     [cause, idle_ns, round(idle_ns / worst.step_ns, 4)]
                     for cause, idle_ns in sorted(worst.idle_by_cause.items(), key=lambda item: (-item[1], item[0]))
-                    if idle_ns
+                    if idle_ns >= 0.001 * worst.step_ns
                 ],
             )
         ],

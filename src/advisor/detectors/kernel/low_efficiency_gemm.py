@@ -11,6 +11,7 @@ from advisor.derive.kernel_classes import Precision
 from advisor.derive.roofline import PEAK_OF
 from advisor.derive.sequence import sequence, source_lines
 from advisor.derive.shapes import GEMM, products
+from advisor.detectors.words import counted
 from advisor.model import Evidence
 from advisor.model.device_table import spec_of
 from advisor.rules.contract import Context, Draft, NotApplicable
@@ -52,7 +53,8 @@ def detect(ctx: Context) -> Draft | None:
     mine = (known.of_kernel >= 0) & np.append(low, False)[known.of_kernel]
     count = int(low.sum()) // max(known.steps, 1)
     return Draft(
-        title=f"{count} matrix products a step reach {whole:.0%} of the GPU's peak, {spent / pace.step_ns:.0%} of the step",
+        title=f"{counted(count, 'matrix product', 'reach')} {whole:.0%} of the GPU's peak, "
+        f"{spent / pace.step_ns:.0%} of the step",
         confidence="medium",
         facts={
             "products_per_step": count,

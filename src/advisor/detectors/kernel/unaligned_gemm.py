@@ -12,6 +12,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass, Precision
 from advisor.derive.sequence import Sequence, costliest, on_gpu, sequence, source_lines
 from advisor.derive.shapes import GEMM, Products, products
+from advisor.detectors.words import counted
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
 from advisor.replay.changes import Edit, Factor
@@ -56,7 +57,8 @@ def detect(ctx: Context) -> Draft | None:
         facts |= {"size": size, "padded": -(-size // _PAD) * _PAD}
         where = f" (a size of {size})"
     return Draft(
-        title=f"{count} matrix products a step are not aligned{where} and take {spent / pace.step_ns:.0%} of the step",
+        title=f"{counted(count, 'matrix product', 'are')} not aligned{where} and {'takes' if count == 1 else 'take'} "
+        f"{spent / pace.step_ns:.0%} of the step",
         confidence="high" if measured else "medium",
         edits=[Edit(work=on_gpu(run, found, slow), gpu=factor)],
         change=Change(gpu_ns=round(spent * (1 - left)), limit_ns=round(spent * (1 - best))),

@@ -8,6 +8,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass, Precision
 from advisor.derive.phases import optimizer_calls
 from advisor.derive.sequence import Sequence, costliest, on_gpu, sequence, source_lines
+from advisor.detectors.words import counted
 from advisor.model import Evidence, Run
 from advisor.model.device_table import DeviceSpec, spec_of
 from advisor.model.tables import Array
@@ -44,7 +45,7 @@ def sixteen_bit(ctx: Context, dtype: str) -> Draft | None:
     kinds = "TF32" if tf32 == spent else "FP32" if not tf32 else "FP32 and TF32"
     count = int(wide.sum()) // max(found.steps, 1)
     return Draft(
-        title=f"{count} matrix kernels a step run in {kinds}, {spent / pace.step_ns:.0%} of the step; 16 bit is faster",
+        title=f"{counted(count, 'matrix kernel', 'run')} in {kinds}, {spent / pace.step_ns:.0%} of the step; 16 bit is faster",
         confidence="medium",
         edits=edits,
         change=Change(

@@ -189,11 +189,23 @@ def forward_backward(tables: dict[str, Columns]) -> None:
 
 
 def without_launch(kernels: Table, copies: Table, calls: Table) -> tuple[int, int]:
-    """GPU rows, and how many of them no call launched, by correlation. A trace without any call says nothing about that."""
-    correlations = np.concatenate([kernels["correlation"], copies["correlation"]])
+    """GPU rows, and how many of them lost their launch. A trace without any call says nothing about that.
+
+    A launch is found by correlation. Rows that start before the first launched one of their stream were launched before the
+    recording began, and nothing is lost there.
+    """
+    correlations, start = (np.concatenate([kernels[name], copies[name]]) for name in ("correlation", "start"))
     if not len(calls):
         return len(correlations), 0
-    return len(correlations), int(np.count_nonzero(find(calls["correlation"], correlations) < 0))
+    alone = find(calls["correlation"], correlations) < 0
+    streams = np.concatenate([np.stack([t["process"], t["device"], t["stream"]]) for t in (kernels, copies)], axis=1)
+    distinct, stream = np.unique(streams, axis=1, return_inverse=True)
+    first = np.full(distinct.shape[1], np.iinfo(np.int64).max)
+    stream = stream.reshape(-1)
+    np.minimum.at(first, stream[~alone], start[~alone])
+    last = int(first.max(initial=0, where=first < np.iinfo(np.int64).max))
+    first[first == np.iinfo(np.int64).max] = last  # a stream of which no launch was recorded
+    return len(correlations), int(np.count_nonzero(alone & (start >= first[stream])))
 
 
 def to_table(name: str, columns: Columns) -> Table:
