@@ -54,6 +54,8 @@ def test_they_stay_small():
         ("host-sync.torch-stacks.json.gz", 1157, 1),
         ("loader-starved.torch.json.gz", 3172, 1),
         ("loader-starved.nsys.sqlite.gz", 1173, 1),
+        ("metrics-to-host.torch-stacks.json.gz", 381, 1),
+        ("tiny-kernels.torch-cuda-only.json.gz", 4544, 1),
         ("two-ranks-p2p-disabled", 3700 + 3701, 2),
     ],
 )
