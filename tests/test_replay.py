@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
-from build.workload import Workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from advisor.replay.build import graphs
 from advisor.replay.changes import GONE, Edit, Factor, amounts
 from advisor.replay.engine import Replay, replay
 from advisor.replay.execute import step_ns
+from build.workload import Workload
 
 
 def loop(host_us: float = 20, gpu_us: float = 30, *, steps: int = 5, launches: int = 30, sync: bool = False) -> Run:
@@ -152,3 +154,39 @@ def test_a_graph_of_a_hundred_thousand_nodes() -> None:
     built = graphs(run)
     assert sum(graph.nodes for graph in built) > 100_000
     assert Replay(built).error < 0.02
+
+
+def taking_turns(ranks: int = 2, steps: int = 9) -> Run:
+    """In each step another rank has 4 ms of work, the others 2, and all wait for it in a collective of 0.3."""
+    w = Workload(ranks=ranks, tool="nsys")
+    for step in range(steps):
+        marks = [rank.step() for rank in w.ranks]
+        for mark in marks:
+            mark.__enter__()
+        for rank in w.ranks:
+            rank.launch("kernel", gpu_us=4000 if step % ranks == rank.number else 2000, us=5)
+            rank.stream_wait(17, on=7)
+        w.collective("allreduce", 1 << 20, 300)
+        for rank in w.ranks:
+            rank.stream_wait(7, on=17)
+            rank.launch("kernel", gpu_us=100, us=5)
+        for mark in marks:
+            mark.__exit__(None, None, None)
+    return w.to_run()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_that_are_late_in_turn_wait_for_each_other_in_every_step(ranks: int) -> None:
+    """Alone, each rank would need 2.4 ms and a share of 2 more a step; together every step takes the longest."""
+    again = replay(taking_turns(ranks))
+    assert again is not None
+    assert again.error < 0.01 and again.recorded_ns == pytest.approx(4.4e6, rel=0.01)
+
+
+def test_ranks_that_issue_collectives_in_another_order_still_come_to_an_end() -> None:
+    built = graphs(taking_turns())
+    swapped = built[1].collective.copy()
+    own = np.flatnonzero(swapped >= 0)
+    swapped[own[:2]] = swapped[own[1::-1]]
+    built[1] = dataclasses.replace(built[1], collective=swapped)
+    assert step_ns(built, [amounts(graph, None) for graph in built]) > 2.3e6

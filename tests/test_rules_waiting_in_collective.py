@@ -106,8 +106,8 @@ def test_another_rank_is_heaviest_each_step() -> None:
     found = verdict(body, steps=9)
     finding = found.finding
     assert finding.facts["cause"] == "uneven batches" and finding.facts["excess_ns"] == pytest.approx(1e6, rel=0.05)
-    assert finding.saving is not None
-    assert finding.saving.expected_ns == pytest.approx(1e6, rel=0.05) and finding.saving.high_ns == pytest.approx(2e6, rel=0.05)
+    assert found.report.step_ns == pytest.approx(4.4e6, rel=0.01)
+    assert found.part() == pytest.approx(1.0 / 4.4, abs=0.01) and found.part("high") == pytest.approx(2.0 / 4.4, abs=0.01)
     assert [fix.id for fix in finding.fixes] == ["even-batches"]
     assert [row[3] for row in finding.evidence[0].rows] == [0.5, 0.5]
 

@@ -2,50 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Generator, Sequence
+
+import numpy as np
 
 from advisor.replay.graph import NO_WAIT, WAIT_END, Amounts, Graph
 
 # A short window in which the host runs ahead is not yet steady; the window is run several times end to end and the last counts.
 PASSES = 3
-# Arrivals and transfers of collectives depend on each other across ranks; a few rounds settle them.
-ROUNDS = 6
-SETTLED = 1e-4
+
+# A collective as the ranks share it: pass over the window, and number.
+_Key = tuple[int, int]
 
 
 def step_ns(graphs: Sequence[Graph], amounts: Sequence[Amounts]) -> float:
-    """Mean length of a step of the slowest rank, ns."""
-    shared = _shared(graphs)
-    if not shared:
-        return max(_run(graph, part, {}, None) / graph.steps for graph, part in zip(graphs, amounts, strict=True))
-    delays: list[dict[tuple[int, int], float]] = [{} for _ in graphs]
-    result = 0.0
-    for _ in range(ROUNDS):
-        before = result
-        arrivals: list[dict[tuple[int, int], float]] = [{} for _ in graphs]
-        times = [
-            _run(graph, part, delays[i], arrivals[i]) / graph.steps
-            for i, (graph, part) in enumerate(zip(graphs, amounts, strict=True))
-        ]
-        result = max(times)
-        if abs(result - before) < SETTLED * result:
-            break
-        for key in {key for arrived in arrivals for key in arrived}:
-            last = max(arrived[key] for arrived in arrivals if key in arrived)
-            for i, arrived in enumerate(arrivals):
-                if key in arrived:
-                    delays[i][key] = last
-    return result
+    """Mean length of a step of the slowest rank, ns.
+
+    All ranks run side by side: at a collective each waits until its last member has arrived.
+    """
+    members = _members(graphs)
+    runs = [_run(graph, part, members.keys()) for graph, part in zip(graphs, amounts, strict=True)]
+    times, arrived = [0.0] * len(graphs), dict[_Key, dict[int, float]]()
+    gone: dict[_Key, float] = {}
+    ready: list[tuple[int, float | None]] = [(rank, None) for rank in range(len(graphs))]
+    while ready or arrived:
+        if not ready:
+            # Ranks that issue collectives in different orders wait for each other; the earliest goes on without the others.
+            _release(min(arrived, key=lambda key: max(arrived[key].values())), arrived, gone, ready)
+        rank, latest = ready.pop()
+        try:
+            key, start = runs[rank].send(latest)
+        except StopIteration as end:
+            times[rank] = end.value / graphs[rank].steps
+            continue
+        if key in gone:
+            ready.append((rank, max(gone[key], start)))
+            continue
+        arrived.setdefault(key, {})[rank] = start
+        if len(arrived[key]) == members[key[1]]:
+            _release(key, arrived, gone, ready)
+    return max(times)
 
 
-def _shared(graphs: Sequence[Graph]) -> bool:
-    return len(graphs) > 1 and any((graph.collective >= 0).any() for graph in graphs)
+def _release(
+    key: _Key, arrived: dict[_Key, dict[int, float]], gone: dict[_Key, float], ready: list[tuple[int, float | None]]
+) -> None:
+    """The ranks that wait at a collective go on from the arrival of the last of them."""
+    waiting = arrived.pop(key)
+    gone[key] = max(waiting.values())
+    ready.extend((rank, gone[key]) for rank in waiting)
 
 
-def _run(
-    graph: Graph, amounts: Amounts, latest: dict[tuple[int, int], float], arrivals: dict[tuple[int, int], float] | None
-) -> float:
-    """Time of the last pass over the window. `latest`: when the last rank arrives at a collective, by (pass, number)."""
+def _members(graphs: Sequence[Graph]) -> dict[int, int]:
+    """Number of each collective that several ranks recorded -> how many did."""
+    count = Counter(int(number) for graph in graphs for number in np.unique(graph.collective[graph.collective >= 0]))
+    return {number: ranks for number, ranks in count.items() if ranks > 1}
+
+
+def _run(graph: Graph, amounts: Amounts, shared: Collection[int]) -> Generator[tuple[_Key, float], float | None, float]:
+    """Time of the last pass over the window. Yields its arrival at each shared collective, and is sent that of the last rank."""
     calls, ops = len(graph.call), len(graph.work)
     before, own = amounts.before.tolist(), amounts.own.tolist()
     wait_kind, wait_on, wait_extra = amounts.wait_kind.tolist(), graph.wait_on.tolist(), amounts.wait_extra.tolist()
@@ -74,10 +90,8 @@ def _run(
                     if ready > start:
                         start = ready
                 end = start + length[op]
-                if arrivals is not None and collective[op] >= 0:
-                    key = (number, collective[op])
-                    arrivals[key] = start
-                    end = max(latest.get(key, start), start) + length[op]
+                if collective[op] in shared:
+                    end = max((yield (number, collective[op]), start) or start, start) + length[op]
                 starts[at], ends[at] = start, end
                 if on_stream[op]:
                     free[lane] = end
