@@ -63,6 +63,22 @@ def test_a_gpu_bound_loop_takes_the_gpus_period() -> None:
     assert taken.step_ns == 20_000 * PER_STEP
 
 
+def test_no_kernel_needs_to_occur_once_a_step() -> None:
+    """The rarest kernel, a fused optimizer's, comes four times in a row."""
+    w = Workload(closing_sync=False)
+    begins = []
+    for _ in range(8):
+        begins.append(w.now)
+        for _ in range(LAYERS):
+            for name in INSIDE:
+                w.launch(name, 20)
+        for _ in range(4):
+            w.launch("adam", 20)
+        w.host(3000)
+    found = steps(w.to_run())
+    assert found.source == "inferred" and found.start.tolist() == begins[:-1]
+
+
 def test_layers_are_no_steps() -> None:
     """Forty layers repeat better than the steps do; still the step is the period."""
     w = Workload(closing_sync=False)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from advisor.derive.intervals import union_length
 from advisor.derive.kernel_classes import KernelClass, kernel_kinds
 from advisor.derive.marks import marked_steps
+from advisor.derive.nesting import distinct_rows
 from advisor.model import Device, Run, Table
 
 COUNTED = ("kernels", "copies", "runtime_calls", "host_ops", "python_frames", "ranges", "memory_events", "device_samples")
@@ -48,9 +49,7 @@ def step_source(run: Run) -> str:
 def gpu_totals(run: Run) -> list[GpuWork]:
     """One entry a device that did work; a device ordinal of another process is another entry."""
     kernels, copies = run.table("kernels"), run.table("copies")
-    device = np.concatenate((kernels["device"], copies["device"])).astype(np.int64)
-    process = np.concatenate((kernels["process"], copies["process"]))
-    pairs = sorted({(int(d), int(p)) for d, p in np.unique(np.stack((device, process)), axis=1).T})
+    pairs = sorted({pair for table in (kernels, copies) for pair in distinct_rows(table["device"], table["process"])[0]})
     ordinals = [d for d, _ in pairs]
     result = []
     for d, p in pairs:

@@ -1,10 +1,13 @@
 """Where steps begin when nothing marks them: the period of the kernel sequence.
 
-Steps are cut at a kernel that occurs once in each. What lies between two cuts must hold the same kernels as elsewhere, up to a
-few; the order need not agree, and a kernel that runs in some steps only (logging, gradient clipping) does no harm.
+Steps are cut at a kernel that occurs equally often in each, once or a few times. What lies between two cuts must hold the
+same kernels as elsewhere, up to a few; the order need not agree, and a kernel that runs in some steps only (logging, gradient
+clipping) does no harm.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +19,17 @@ from advisor.model import Run
 
 _LEAST_PERIODS = 3  # repeats of the kernel sequence before a period is believed
 _SHORTEST = 4  # kernels in a period
-_LEAST_FIT = 0.9  # share of kernels that a period has in common with the typical one
+# Share of kernels that a period has in common with the typical one, where the kernel at which steps are cut comes once in each
+# and where it comes more often: then other distances than the step's look nearly as regular.
+_LEAST_FIT, _LEAST_FIT_OFTEN = 0.9, 0.99
 # A period that differs by this share of its kernels is of another kind. The layers of a model repeat too, but where a step ends
 # and the next begins there are other kernels than in a layer: such periods come back, which shows a longer period.
 _OTHER_KIND = 0.25
-_PROPOSALS = 12
+_PROPOSALS = 12  # distances that are tried
+_MOST_OFTEN = 64  # times that the kernel at which steps are cut may occur in one
+_REGULAR = 0.8  # share of its distances that are about the same, where it occurs once
+_REGULAR_OFTEN = 0.95  # and that are the same, where it occurs more often
+_ALIKE = 0.005  # of fits as near as that the shorter period is taken: something that runs now and then makes a longer one fit too
 _CELLS = 4_000_000  # counts held at a time
 
 
@@ -81,14 +90,12 @@ def period_bounds(
 ) -> npt.NDArray[np.int64] | None:
     """Positions at which periods begin, at the widest typical gap; None without a period. Arguments in launch order."""
     distinct, codes = np.unique(names, return_inverse=True)
-    fits = []
-    for cuts in _proposals(codes.reshape(-1), len(distinct)):
-        fit = _fit(codes, len(distinct), cuts)
-        if fit >= _LEAST_FIT:
-            fits.append((fit, len(cuts), cuts))
+    fits = [(_fit(codes, len(distinct), cuts), often, cuts) for often, cuts in _proposals(codes, len(distinct))]
+    fits = [one for one in fits if one[0] >= (_LEAST_FIT if one[1] == 1 else _LEAST_FIT_OFTEN)]
     if not fits:
         return None
-    cuts = max(fits, key=lambda f: f[:2])[2]
+    best = max(fit for fit, _, _ in fits)
+    cuts = max((cuts for fit, _, cuts in fits if fit >= best - _ALIKE), key=len)
     gaps = np.concatenate(([0], np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)))
     shortest = int(np.diff(cuts).min())
     typical = np.median(gaps[cuts[:-1, None] + np.arange(shortest)], axis=0)
@@ -97,27 +104,47 @@ def period_bounds(
     after = np.flatnonzero(codes == codes[cuts[0] + phase])
     bounds = after if len(after) in (len(cuts) - 1, len(cuts), len(cuts) + 1) else cuts + phase
     bounds = bounds[bounds < len(names)]
+    # A whole period may lie before the first cut.
+    early = bounds[0] - int(np.median(np.diff(cuts))) if len(bounds) else -1
+    if early >= 0 and codes[early] == codes[bounds[0]]:
+        bounds = np.concatenate(([early], bounds))
     return bounds if len(bounds) >= _LEAST_PERIODS else None
 
 
-def _proposals(codes: npt.NDArray[np.int64], kinds: int) -> list[npt.NDArray[np.int64]]:
-    """Positions of names that come back at a regular distance, rare names first, each distance once."""
+def _proposals(codes: npt.NDArray[np.int64], kinds: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Positions at which the sequence may be cut, and how often a period the kernel there comes; each distance once."""
     order = np.argsort(codes, kind="stable")
     bounds = np.searchsorted(codes[order], np.arange(kinds + 1))
     count = np.diff(bounds)
-    found: dict[int, npt.NDArray[np.int64]] = {}
+    tried: set[int] = set()
     for kind in np.argsort(count, kind="stable"):
-        if count[kind] <= _LEAST_PERIODS:
-            continue
         at = order[bounds[kind] : bounds[kind + 1]]
-        apart = np.diff(at)
-        period = int(np.median(apart))
-        if period < _SHORTEST or period in found or np.mean(np.abs(apart - period) <= 0.1 * period) < 0.5:
-            continue
-        found[period] = at
-        if len(found) >= _PROPOSALS:
-            break
-    return list(found.values())
+        for often in range(1, min(_MOST_OFTEN, len(at) // (_LEAST_PERIODS + 1)) + 1):
+            apart = at[often:] - at[:-often]
+            period = int(np.median(apart))
+            # Five of six occurrences are nearly as far apart as six: more than once must be exact.
+            regular = float(np.mean(np.abs(apart - period) <= (0.05 * period if often == 1 else max(0.005 * period, 1))))
+            if period < _SHORTEST or regular < (_REGULAR if often == 1 else _REGULAR_OFTEN):
+                continue
+            # Where it comes at even distances it comes once a period, though not as regularly as every other time.
+            single = int(np.median(np.diff(at)))
+            once = abs(single * often - period) <= 0.1 * period
+            if once:
+                period = single
+            if period >= _SHORTEST and period not in tried:
+                tried.add(period)
+                yield (1, at) if once else (often, _first_of_each(at, often))
+            if regular == 1.0:  # more often only gives multiples of it
+                break
+        if len(tried) >= _PROPOSALS:
+            return
+
+
+def _first_of_each(at: npt.NDArray[np.int64], often: int) -> npt.NDArray[np.int64]:
+    """Of positions that come `often` times a period: those after the widest typical distance."""
+    before = np.diff(at, prepend=at[0])
+    typical = [float(np.median(before[i::often][1 if i == 0 else 0 :])) for i in range(often)]
+    return at[int(np.argmax(typical)) :: often]
 
 
 def _fit(codes: npt.NDArray[np.int64], kinds: int, cuts: npt.NDArray[np.int64]) -> float:
