@@ -123,7 +123,8 @@ def retimed(kept: list[Candidate], under: dict[str, str], step_ns: int) -> list[
             continue
         saving, other = finding.saving, inner.finding.saving
         assert other is not None
-        both = Saving(min(saving.low_ns, other.low_ns), other.expected_ns, max(saving.high_ns, other.high_ns), other.basis)
+        # Of both lows the one of the finding that saw the cause: the other's is 0 where it only guessed.
+        both = Saving(min(saving.low_ns, other.expected_ns), other.expected_ns, max(saving.high_ns, other.high_ns), other.basis)
         told = replace(finding, saving=both, severity=severity(both, step_ns), confidence=confidence(finding.confidence, both))
         result[place] = replace(inner, finding=told, lent=True)
     return result
