@@ -76,7 +76,7 @@ def _op_of_work(run: Run) -> Rows:
         )
         offset = np.array([0, len(run.table("kernels")), len(run.table("kernels")) + len(run.table("copies"))])
         op = ids[offset[work.source[lost]] + work.row[lost]]
-        named = np.flatnonzero(ops["op"] > 0)
+        named = np.flatnonzero((ops["op"] > 0) & np.isin(ops["op"], op))
         keys, first = np.unique(mixed_key(ops["rank"][named], ops["process"][named], ops["op"][named]), return_index=True)
         if len(keys):
             asked = mixed_key(work.rank[lost], work.process[lost], op)
