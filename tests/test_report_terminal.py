@@ -191,8 +191,6 @@ def test_a_word_that_fits_no_line_stays_where_it_is() -> None:
 def test_a_command_inside_a_sentence_is_never_wrapped() -> None:
     report = starved_loader()
     command = "nvidia-smi -q -x -l 1 -f smi.xml"
-    report.rules = [
-        RuleOutcome("a", "not-applicable", "no samples", f"record all ranks at once; clocks: {command}, or so")
-    ]
+    report.rules = [RuleOutcome("a", "not-applicable", "no samples", f"record all ranks at once; clocks: {command}, or so")]
     for width in range(60, 120):
         assert command in render(report, "text", width=width)

@@ -16,6 +16,8 @@ NORM_LAST = "void at::native::batch_norm_backward_reduce_channels_last_kernel<4,
 POOL = "void at::native::(anonymous namespace)::max_pool_backward_nchw<c10::BFloat16, float, int>(P)"
 POOL_LAST = "void at::native::(anonymous namespace)::max_pool_backward_nhwc<c10::BFloat16, float>(P)"
 
+GROUP_NORM = "void at::native::(anonymous namespace)::ComputeFusedParamsCUDAKernel<float>(long, long, long, float const*)"
+
 
 def loop(*kernels: tuple[str, float], conv: str = CONV, conv_us: float = 500, host_us: float = 5, **given: object) -> Workload:
     """Each step: ten convolutions with those kernels beside each."""
@@ -43,6 +45,21 @@ def test_conversions_vanish_and_norms_get_faster() -> None:
         ["channels first", 10.0, 1_000_000],
     ]
     assert finding.locations[0].line == 17 and "10 conversions a step go away" in finding.fixes[0].snippet
+
+
+@pytest.mark.parametrize(("each", "outcome"), [(1, "not-applicable"), (20, "found")])
+def test_group_norms_take_the_conversions_over(each: int, outcome: str) -> None:
+    """One group norm after so many convolutions: a U-Net has one after each, a single one in the head changes little."""
+    w = Workload()
+    for _ in w.steps(5):
+        for conv in range(20):
+            for name, us in ((TO_NHWC, 100), (CONV, 500), *(((GROUP_NORM, 5),) if conv % each == 0 else ())):
+                with w.op("aten::cudnn_convolution"):
+                    w.launch(name, us)
+    found = judge(w.to_run(), RULE)
+    assert found.outcome == outcome
+    if outcome == "not-applicable":
+        assert "Group norms stand between the convolutions" in found.reason
 
 
 def test_channels_last_kernels_are_left_alone() -> None:

@@ -10,7 +10,7 @@ from advisor.derive.sequence import costliest, on_gpu, sequence, source_lines
 from advisor.detectors.kernel.chains import named
 from advisor.model import Evidence
 from advisor.replay.changes import Edit, Factor
-from advisor.rules.contract import Change, Context, Draft
+from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 _CONVERSION = re.compile(r"nchw_?(to|2)_?nhwc|nhwc_?(to|2)_?nchw|ncdhw_?(to|2)_?ndhwc|transpose_readwrite", re.I)
 # Kernels of norms and pooling that exist in two forms, here the ones for channels first.
@@ -20,6 +20,8 @@ _CHANNELS_FIRST = re.compile(
     re.I,
 )
 _CHANNELS_LAST = re.compile(r"channels_last|nhwc", re.I)
+# The one kernel of a group norm's forward pass that no other norm launches.
+_GROUP_NORM = re.compile(r"ComputeFusedParamsCUDAKernel")
 
 
 def detect(ctx: Context) -> Draft | None:
@@ -28,9 +30,15 @@ def detect(ctx: Context) -> Draft | None:
         return None
     conversions = named(run, found, _CONVERSION)
     spent, host = found.per_step(found.gpu_ns, conversions), found.per_step(found.host_ns, conversions)
-    convolutions = bool((found.kind == KernelClass.CONVOLUTION).any())
+    convolutions = int((found.kind == KernelClass.CONVOLUTION).sum())
     if not convolutions or spent < ctx.threshold("min_share") * pace.step_ns:
         return None
+    if int(named(run, found, _GROUP_NORM).sum()) >= ctx.threshold("max_group_norms") * convolutions:
+        raise NotApplicable(
+            "Group norms stand between the convolutions, and PyTorch computes them channels first on a GPU: in channels last "
+            "the conversions would move to the norms instead of going away. Measure a step both ways.",
+            "",
+        )
     others = named(run, found, _CHANNELS_FIRST) & ~named(run, found, _CHANNELS_LAST)
     slow = found.per_step(found.gpu_ns, others)
     left, least = ctx.threshold("channels_last_left"), ctx.threshold("channels_last_left_at_best")
