@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.derive.calls import CallKind, call_kind, call_kinds, is_kind, links
-from advisor.derive.gpus import COPY, GRAPH, KERNEL, Gpu, device_of, gpu_work, main_device, work_by_row
+from advisor.derive.gpus import COPY, GRAPH, KERNEL, Gpu, device_of, gpu_work, is_memset, main_device, work_by_row
 from advisor.model import Device, Run
 from build.workload import Rank, Workload
 
@@ -175,6 +175,7 @@ def test_copies_and_memsets_are_work_too() -> None:
     w.launch("gemm", 10)
     work, link = gpu_work(w.to_run()), links(w.to_run())
     assert work.source.tolist() == [COPY, COPY, KERNEL] and link.call.tolist() == [0, 1, 2]
+    assert is_memset(w.to_run()).tolist() == [False, True]
     assert work_by_row(work, COPY, 2).tolist() == [0, 1] and work_by_row(work, KERNEL, 1).tolist() == [2]
 
 

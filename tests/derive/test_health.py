@@ -93,6 +93,7 @@ def test_a_gpu_that_never_worked() -> None:
 def test_one_sample_and_none() -> None:
     found = only(log([{"utilization": 80, "power": 100, "power_limit": 700, "ecc_uncorrected": 2}]))
     assert (found.interval_s, found.span_s, found.power, found.power_limit, found.ecc_uncorrected) == (0, 0, 100, 700, 2)
+    assert only(log([{"utilization": 80, "ecc_uncorrected": 0}])).ecc_uncorrected == 0
     assert device_health(Run()) == []
 
 

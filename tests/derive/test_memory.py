@@ -68,9 +68,10 @@ def test_each_rank_process_and_device_has_its_own() -> None:
     assert [use.peak_reserved // MIB for use in allocator_use(unknown.to_run())] == [20, 80]
 
 
-def test_growth_is_the_slope_over_step_ends() -> None:
+@pytest.mark.parametrize("count", [3, 5])
+def test_growth_is_the_slope_over_step_ends(count: int) -> None:
     w = Workload(closing_sync=False)
-    for number in w.steps(5):
+    for number in w.steps(count):
         w.launch("gemm", 10)
         event(w, 500, 1000)  # a peak inside the step
         event(w, 100 + 8 * number, 1000)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.derive.nesting import Nesting, mixed_key, thread_keys
+from advisor.derive.nesting import Nesting, distinct_rows, mixed_key, thread_keys
 from advisor.model import Table
 
 
@@ -50,6 +50,7 @@ def test_parents_of_nested_intervals(case):
     forest = Nesting(table(shuffled))
     expected = [-1 if r[3] is None else where[r[3]] for r in shuffled]
     assert forest.parent.tolist() == expected
+    assert forest.roots().tolist() == [parent < 0 for parent in expected]
 
 
 @given(forests(), st.integers(0, 60))
@@ -84,3 +85,17 @@ def test_a_child_that_ends_late_is_adopted_by_its_start():
 def test_keys_tell_rows_apart():
     a = np.array([0, 0, 1, -1]), np.array([0, 1, 0, -1])
     assert len(set(mixed_key(*a).tolist())) == 4
+
+
+@given(st.lists(st.tuples(st.integers(-2, 2), st.sampled_from([-1, 7, 2**40])), max_size=20))
+def test_distinct_rows(rows):
+    columns = [np.array([row[i] for row in rows], np.int64) for i in range(2)]
+    found, index = distinct_rows(*columns)
+    assert found == sorted(set(rows)) and [found[i] for i in index] == rows
+
+
+def test_distinct_rows_of_columns_that_nobody_filled():
+    missing = np.broadcast_to(np.int32(-1), (3,))
+    assert distinct_rows(missing, np.array([4, 4, 4]))[0] == [(-1, 4)]
+    assert distinct_rows(missing, np.array([4, 5, 4]))[1].tolist() == [0, 1, 0]
+    assert distinct_rows(missing[:0], missing[:0])[0] == []

@@ -116,7 +116,6 @@ def _links(run: Run) -> Links:
         useful,
         mixed_key(work.rank, work.process, work.correlation),
     )
-    call[work.correlation < 0] = -1
     last = np.full(len(calls), -1, np.int64)
     linked = np.flatnonzero(call >= 0)
     by_end = linked[np.argsort(work.end[linked], kind="stable")]
