@@ -11,7 +11,7 @@ from advisor.derive.attribution import op_forest, op_of_call
 from advisor.derive.calls import SYNCS, links
 from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.intervals import covered
-from advisor.derive.steady import Steady
+from advisor.derive.steady import Steady, steadies
 from advisor.model import CopyKind, MemoryKind, Run
 
 # Times of the host and of the GPU agree to some ten microseconds in recordings.
@@ -59,7 +59,19 @@ def waits(run: Run, steady: Steady) -> Waits:
 
     Left out: waits for copies from pageable host memory (the copy is the cause), waits beside which the GPU stayed busy, and,
     where nothing tells a closing wait from one that recurs, a wait after which nothing is launched (the profiler's closing one).
+    Computed once for each of `steadies(run)`.
     """
+    for one, found in run.derived(_of_all):
+        if one is steady:
+            return found
+    return _found(run, steady)
+
+
+def _of_all(run: Run) -> list[tuple[Steady, Waits]]:
+    return [(one, _found(run, one)) for one in steadies(run)]
+
+
+def _found(run: Run, steady: Steady) -> Waits:
     side, copied = steady.side, _copies(run, steady)
     synchronises = np.isin(side.kind, SYNCS)
     reads = copied == int(CopyKind.DEVICE_TO_HOST)
