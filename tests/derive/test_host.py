@@ -88,6 +88,20 @@ def test_threads_that_launch_nothing_are_left_out() -> None:
     assert driving_threads(run).tolist() == [int(thread_keys(run.table("runtime_calls"))[0])]
 
 
+def test_a_thread_that_only_copies_counts_where_nobody_launches() -> None:
+    w = quiet()
+    w.launch("a")
+    with w.thread(50, aside=True):
+        w.copy("HtoD", 1000, 20, stream=13)
+    w.host(50)
+    w.launch("b")
+    assert names(w, side(w)) == ["cudaLaunchKernel", "cudaLaunchKernel"]
+    alone = quiet()
+    alone.copy("HtoD", 1000, 20)
+    alone.sync()
+    assert names(alone, side(alone)) == ["cudaMemcpyAsync", "cudaStreamSynchronize"]
+
+
 def test_calls_of_no_weight_are_left_out() -> None:
     w = quiet()
     w.launch("a")
