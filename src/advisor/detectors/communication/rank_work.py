@@ -70,6 +70,10 @@ class RankWork:
 
 def rank_works(run: Run) -> list[RankWork]:
     """One entry a rank with steady steps and GPU work, by rank and process."""
+    return run.derived(_rank_works)
+
+
+def _rank_works(run: Run) -> list[RankWork]:
     sides = {(side.rank, side.process): side for side in all_sides(run)}
     mine: dict[tuple[int, int], Activity] = {}
     for activity in activities(run):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from advisor.derive.activity import step_windows
 from advisor.derive.attribution import locations
-from advisor.derive.bounds import two_sided
+from advisor.derive.bounds import all_sides, two_sided
 from advisor.derive.host import host_sides
 from advisor.derive.intervals import covered, intersect, length, merge, union
 from advisor.derive.nesting import thread_keys
@@ -40,7 +40,8 @@ class Pauses:
 
 
 def detect(ctx: Context) -> Draft | None:
-    run, ranks, pace = ctx.run, rank_works(ctx.run), two_sided(ctx.run)
+    run, pace = ctx.run, two_sided(ctx.run)
+    ranks = rank_works(run) if len(all_sides(run)) > 1 else []
     if len(ranks) < 2 or pace is None:
         raise NotApplicable("needs the recordings of at least two ranks of the same steps", ctx.rule.capture)
     if not any(rank.last_frac for rank in ranks):

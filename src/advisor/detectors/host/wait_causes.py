@@ -32,8 +32,10 @@ def from_masks(run: Run, steady: Steady, found: Waits) -> Mask:
     if len(run.table("host_ops")):
         op = op_of_call(run)[steady.side.call[found.side]]
         return np.asarray(op_above(run, op, MASK_OPS) >= 0, bool)
-    last = _kernel_before(run, steady, found)
-    return np.isin(last, matching_codes(run, run.table("kernels")["name"], MASK_KERNELS))
+    codes = matching_codes(run, run.table("kernels")["name"], MASK_KERNELS)
+    if not len(codes):
+        return np.zeros(len(found), bool)
+    return np.isin(_kernel_before(run, steady, found), codes)
 
 
 def from_gradient_scaling(run: Run, steady: Steady, found: Waits) -> Mask:

@@ -39,12 +39,20 @@ class Loading:
 
 def edits(run: Run) -> list[Edit]:
     """On all ranks the loader's time leaves the thread that drives the GPU."""
-    found = [(steady, loading(run, steady)) for steady in steadies(run)]
+    found = run.derived(_of_all)
     return [Edit(intervals=one.when, of=(steady.step.rank, steady.step.process)) for steady, one in found if one is not None]
 
 
 def loading(run: Run, steady: Steady) -> Loading | None:
     """The time in loader ranges of the rank that sets the pace; None if nothing marks a loader."""
+    return next((found for one, found in run.derived(_of_all) if one is steady), None)
+
+
+def _of_all(run: Run) -> list[tuple[Steady, Loading | None]]:
+    return [(one, _loading(run, one)) for one in steadies(run)]
+
+
+def _loading(run: Run, steady: Steady) -> Loading | None:
     table = run.table("ranges")
     rows = loader_ranges(run)
     # A loader range on a thread of its own (prefetching) holds nobody up.
