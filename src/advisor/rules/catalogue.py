@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -48,7 +49,7 @@ def catalogue(rule_dirs: Sequence[str | Path] = ()) -> tuple[list[Entry], list[N
     A rule in `rule_dirs` may carry the id of a built-in one: its TOML then takes the place of the built-in TOML, and the
     built-in detector stays unless one lies beside it. RuleError for a folder or a file that cannot be used.
     """
-    entries = {rule.id: Entry(rule, _builtin_module(rule)) for rule in map(load_rule, _files(builtin_folder()))}
+    entries = {rule.id: Entry(rule, _builtin_module(rule)) for rule in _builtin_rules()}
     notices = _add_plugins(entries)
     mine: dict[str, Path] = {}
     for folder in map(Path, rule_dirs):
@@ -98,6 +99,11 @@ def _ids(entries: list[Entry], names: Iterable[str]) -> set[str]:
         elif name:
             raise InputError(f"no rule or family {name!r}{nearest(name, [*sorted(ids), *sorted(families)])}")
     return found
+
+
+@cache
+def _builtin_rules() -> tuple[Rule, ...]:
+    return tuple(load_rule(file) for file in _files(builtin_folder()))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -29,9 +29,9 @@ def detect(ctx: Context) -> Draft | None:
     gradient = named(run, found, _GRADIENT) | (op_above(run, found.op, _GRADIENT_OPERATOR) >= 0)
     activation = (named(run, found, _ACTIVATION) | (op_above(run, found.op, _ACTIVATION_OPERATOR) >= 0)) & ~gradient
     forward = _pairs(found, activation, product & ~gradient & ~activation, 1)
-    backward = _pairs(found, gradient, product & ~gradient & ~activation, -2)
     if not forward.any():
         return None
+    backward = _pairs(found, gradient, product & ~gradient & ~activation, -2)
     chosen = forward | backward
     spent = found.per_step(found.gpu_ns, chosen)
     if spent < ctx.threshold("min_share") * pace.step_ns:
@@ -63,10 +63,11 @@ def _pairs(found: Sequence, anchor: Array, product: Array, reach: int) -> Array:
     """Anchors with the products directly behind (reach 1) or before (reach -2: up to two) them on the same stream."""
     chosen = np.zeros(len(found), bool)
     number = runs_of(anchor | product, found.stream)
-    step = 1 if reach > 0 else -1
-    for at in np.flatnonzero(anchor).tolist():
-        near = [at + step * i for i in range(1, abs(reach) + 1)]
-        near = [i for i in near if 0 <= i < len(found) and product[i] and number[i] == number[at]]
-        if near:
-            chosen[[at, *near]] = True
+    at = np.flatnonzero(anchor)
+    for distance in range(1, abs(reach) + 1):
+        near = at + (distance if reach > 0 else -distance)
+        inside = (near >= 0) & (near < len(found))
+        here, near = at[inside], near[inside]
+        same = product[near] & (number[near] == number[here])
+        chosen[here[same]] = chosen[near[same]] = True
     return chosen
