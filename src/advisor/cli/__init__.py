@@ -5,14 +5,22 @@ A command is loaded when it is called, so that `advisor --help` answers at once:
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
+import threading
 from typing import Any
 
-import click
+try:
+    import click
+except KeyboardInterrupt:  # the longest part of the start-up
+    sys.exit(130)
 
 from advisor import __version__
+
+_READER_LEFT = 141  # as a shell says of a program that SIGPIPE ended
 
 # name -> ("module:attribute", one line for `advisor --help`). The only place where a command is registered.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -105,6 +113,9 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `advisor` program. Always leaves by SystemExit, never with a traceback."""
+    _open_streams()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # by way of the clean-up
     sys.exit(_run(arguments))
 
 
@@ -114,19 +125,48 @@ def _run(arguments: list[str] | None) -> int:
         sys.stdout.flush()
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except click.ClickException as error:
-        error.show()
+    except click.exceptions.NoArgsIsHelpError as error:
+        with contextlib.suppress(OSError):
+            error.show()
         return 2  # 1 is kept for --fail-on
+    except click.ClickException as error:
+        from advisor.cli.console import wrong_usage
+
+        return wrong_usage(error)
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
-        # The reader of our output left. Python flushes stdout once more at exit: give it a place to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        _drop_output()
+        return _READER_LEFT
+    except SystemExit as stop:
+        # click leaves by status 1, which is kept for --fail-on, where the reader of our output left
+        return _READER_LEFT if stop.code == 1 else int(stop.code or 0)
     except Exception as error:
         if os.environ.get("ADVISOR_DEBUG"):
             raise
         from advisor.cli.console import fail
 
-        return fail(error)
+        status = fail(error)
+        if isinstance(error, OSError):
+            _drop_output()
+        return status
     return result if isinstance(result, int) else 0
+
+
+def _drop_output() -> None:
+    """Python flushes standard output once more at exit: give what could not be written a place to go."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_streams() -> None:
+    """Give streams that were closed before the start a place: no file that is opened later may take their numbers.
+
+    Writing the result fails then, as it would on a full disk; messages go nowhere.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115 (open until the process ends)
+    if sys.stdout is None:
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115

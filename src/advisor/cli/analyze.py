@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 import shutil
 import sys
 from collections.abc import Callable
@@ -15,6 +13,7 @@ import click
 
 from advisor.cli import console
 from advisor.cli.rules import rules_option
+from advisor.cli.target import spare_inputs, target, write_whole
 
 LEVELS = ("high", "medium", "low")
 
@@ -159,7 +158,7 @@ def command(
     ids = {entry.rule.id for entry in chosen(entries, asked or select, ignore)}
     limits = [name.strip() for text in fail_on for name in text.split(",") if name.strip()]
     _check_limits(limits, ids)
-    target = _target(output, paths) if output is not None else None
+    place = target(output, paths)
     options = Options(
         gpu=gpu,
         torch_version=torch_version,
@@ -172,16 +171,17 @@ def command(
     )
     check_options(options)
     run = console.load(paths, options, processes)
+    spare_inputs(place, (trace.path for each in (run, run.fuller) if each is not None for trace in each.traces))
     verbosity = 1 if verbose else -1 if quiet else 0
     if asked:
         from advisor.report import what_if as answer
         from advisor.rules.what_if import what_if as mended
 
         result = mended(run, asked, rule_dirs=rule_dirs, redact=redact)
-        _print(lambda **style: answer.render(result, form, Style(**style)), target, verbosity)
+        _print(lambda **style: answer.render(result, form, Style(**style)), place, verbosity)
         return 0
     report = analyze(run, select=select, ignore=ignore, rule_dirs=rule_dirs, redact=redact)
-    _print(lambda **style: render(report, form, **style), target, verbosity)
+    _print(lambda **style: render(report, form, **style), place, verbosity)
     return 1 if _fails(report, limits) else 0
 
 
@@ -213,44 +213,12 @@ def _fails(report: Any, limits: list[str]) -> bool:
     return False
 
 
-def _target(output: str, paths: tuple[str, ...]) -> Path | None:
-    """Where the report goes; None for standard output. UsageError if it cannot go there."""
-    if output == "-":
-        return None
-    target = Path(output)
-    if target.is_dir():
-        raise click.UsageError(f"--output {output}: is a folder")
-    if not target.parent.is_dir():
-        raise click.UsageError(f"--output {output}: there is no folder {target.parent}")
-    for path in paths:
-        if target.exists() and os.path.exists(path) and target.samefile(path):
-            raise click.UsageError(f"--output {output}: is one of the inputs")
-    return target
-
-
-def _print(rendered: Callable[..., str], target: Path | None, verbosity: int) -> None:
+def _print(rendered: Callable[..., str], place: Path | None, verbosity: int) -> None:
     """What `rendered` gives in the style that its place asks for."""
-    if target is not None:
-        write_whole(target, rendered(color=False, width=100, verbosity=verbosity))
+    if place is not None:
+        write_whole(place, rendered(color=False, width=100, verbosity=verbosity))
         return
     width = shutil.get_terminal_size((100, 24)).columns
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     color = console.color()
     console.write(rendered(color=color, width=width, verbosity=verbosity, unicode=unicode))
-
-
-def write_whole(target: Path, text: str) -> None:
-    """`text` in the file, all of it or nothing: a reader never meets half a report."""
-    target = Path(os.path.realpath(target))
-    if target.exists() and not target.is_file():  # a pipe or /dev/stderr
-        target.write_text(text, encoding="utf-8")
-        return
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        with open(partial, "x", encoding="utf-8") as out:
-            out.write(text)
-        if target.exists():
-            shutil.copymode(target, partial)
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,13 +27,21 @@ def one_line(text: str) -> str:
 
 def message(text: str) -> None:
     """One line on standard error."""
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):  # nobody listens
         click.echo(one_line(text), err=True)
 
 
 def problem(path: str, reason: str) -> None:
     """The one line about an input that cannot be used."""
     message(f"error: {path}: {reason}")
+
+
+def wrong_usage(error: click.ClickException) -> int:
+    """Say in one line what is wrong with the arguments and where to read on; returns the exit status."""
+    ctx = getattr(error, "ctx", None)
+    more = f" ({ctx.command_path} --help)" if ctx is not None else ""
+    message(f"error: {error.format_message().rstrip('.')}{more}")
+    return NOTHING_READ
 
 
 def fail(error: BaseException) -> int:
@@ -54,22 +62,20 @@ def fail(error: BaseException) -> int:
 
 
 def color() -> bool:
-    """True if standard output may carry colour: a terminal, and neither --no-color nor NO_COLOR."""
+    """True if standard output may carry colour: a terminal that knows it, and neither --no-color nor NO_COLOR."""
     ctx = click.get_current_context(silent=True)
-    return sys.stdout.isatty() and not (ctx is not None and ctx.color is False)
+    plain = ctx is not None and ctx.color is False
+    return sys.stdout.isatty() and not plain and os.environ.get("TERM") != "dumb"
 
 
-def write(text: str, output: str | Path | None = None) -> None:
-    """`text` to the file `output`, else to standard output. Ends with exactly one newline.
+def write(text: str) -> None:
+    """`text` to standard output, ended by exactly one newline.
 
     What the encoding cannot hold (a file name that is no UTF-8, half a surrogate pair in a trace) becomes a question mark.
     """
+    encoding = sys.stdout.encoding or "utf-8"
     text = text.rstrip("\n") + "\n"
-    if output is None or str(output) == "-":
-        encoding = sys.stdout.encoding or "utf-8"
-        click.echo(text.encode(encoding, "replace").decode(encoding), nl=False, color=color() or None)
-    else:
-        Path(output).write_text(text, encoding="utf-8", errors="replace")
+    click.echo(text.encode(encoding, "replace").decode(encoding), nl=False, color=color() or None)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from advisor.cli import console
+from advisor.cli.target import spare_inputs, target, write_whole
 
 
 @click.command("info")
@@ -18,13 +19,15 @@ def command(paths: tuple[str, ...], form: str, output: str | None) -> None:
     """
     from advisor import api
 
+    place = target(output, paths)
     with console.reading() as (advance, problem):
         document = api.info(paths, advance, problem)
+    spare_inputs(place, (file["path"] for file in document["files"]))
     if form == "json":
-        from advisor.report.info_text import to_json
-
-        console.write(to_json(document), output)
+        from advisor.report.info_text import to_json as told
     else:
-        from advisor.report.info_text import to_text
-
-        console.write(to_text(document), output)
+        from advisor.report.info_text import to_text as told
+    if place is not None:
+        write_whole(place, told(document).rstrip("\n") + "\n")
+    else:
+        console.write(told(document))

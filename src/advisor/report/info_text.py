@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from advisor.report.json_document import plain
+
 _WIDTH = 100
 _LABELS = {
     "kernels": "kernels",
@@ -24,7 +26,8 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 
 
 def to_json(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    """Pure ASCII, as the report: no name in a recording steers the terminal, and half a character is none."""
+    return json.dumps(plain(document), indent=2, ensure_ascii=True, allow_nan=False)
 
 
 def to_text(document: Mapping[str, Any]) -> str:
