@@ -395,14 +395,3 @@ def test_host_only(tmp_path: Path) -> None:
     k.op("aten::mm", 0, 10)
     trace = read(tmp_path, k)
     assert list(trace.tables) == ["host_ops"] and trace.devices == [] and trace.capture.cuda is None
-
-
-def test_events_in_any_order_come_out_ordered(tmp_path: Path) -> None:
-    k = training(3)
-    straight = read(tmp_path, k)
-    k.events.reverse()
-    turned = read(tmp_path, k)
-    for name, table in straight.tables.items():
-        key = table.spec.order
-        assert list(turned.table(name)[key]) == sorted(table[key])
-    assert turned.epoch_ns == straight.epoch_ns == BASE_NS + (ZERO_NS - BASE_NS) + 1_000_000

@@ -19,7 +19,7 @@ from advisor.ingest import torch_trace
 from advisor.ingest.source import Source
 from advisor.ingest.torch_trace import parallel, scan, share
 from advisor.model import TABLES, Trace
-from build.kineto import LAYOUTS, Kineto, training
+from build.kineto import BASE_NS, LAYOUTS, ZERO_NS, Kineto, training
 
 linux = pytest.mark.skipif(not parallel.POSSIBLE, reason="one process only on this system")
 NAMES = st.sampled_from(["aten::mm", '}, {"ph": "X"', "]}", 'a "quote"', "back\\slash\\", "naïve ☃", "\n\t", "", "x" * 300])
@@ -179,3 +179,20 @@ def test_how_many_processes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None
     processors = len(os.sched_getaffinity(0)) if parallel.POSSIBLE else 1
     assert parallel.suitable(Source(file)) == min(processors, 4)
     assert parallel.suitable(Source(file.with_name("absent"))) == 1
+
+
+def in_one_process(folder: Path, kineto: Kineto) -> Trace:
+    path = folder / "trace.json"
+    path.write_bytes(kineto.text("kineto", "decimal"))
+    return torch_trace.read(Source(path), processes=1)
+
+
+def test_events_in_any_order_come_out_ordered(tmp_path: Path) -> None:
+    k = training(3)
+    straight = in_one_process(tmp_path, k)
+    k.events.reverse()
+    turned = in_one_process(tmp_path, k)
+    for name, table in straight.tables.items():
+        key = table.spec.order
+        assert list(turned.table(name)[key]) == sorted(table[key])
+    assert turned.epoch_ns == straight.epoch_ns == BASE_NS + (ZERO_NS - BASE_NS) + 1_000_000

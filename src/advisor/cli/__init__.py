@@ -115,8 +115,16 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `advisor` program. Always leaves by SystemExit, never with a traceback."""
     _open_streams()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # by way of the clean-up
+        signal.signal(signal.SIGTERM, _terminate)
     sys.exit(_run(arguments))
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: the program ends as after Ctrl-C, by way of the clean-up."""
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -133,8 +141,10 @@ def _run(arguments: list[str] | None) -> int:
         from advisor.cli.console import wrong_usage
 
         return wrong_usage(error)
-    except (KeyboardInterrupt, click.Abort):
-        return 130
+    except _Terminated:
+        return 143
+    except (KeyboardInterrupt, click.Abort) as stop:
+        return 143 if isinstance(stop.__context__, _Terminated) else 130  # click turns the one into the other
     except BrokenPipeError:
         _drop_output()
         return _READER_LEFT

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import sys
 import traceback
@@ -111,13 +113,15 @@ def judge(run: Run, entry: Entry) -> Judged:
             return _unjudged(run, rule, lacking, rule.capture if unlocks(run, rule) else None)
         if failing := rule.valid.judge(ctx.device, torch_version(run))[0]:
             return Judged(rule, "not-applicable", "; ".join(failing))
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # Standard output is the report's: what a detector prints goes to standard error.
+        with warnings.catch_warnings(), np.errstate(all="ignore"), contextlib.redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")
-            found = entry.detector()(ctx)
-        drafts = [checked(rule, draft) for draft in listed(found)]
+            drafts = [checked(rule, draft) for draft in listed(entry.detector()(ctx))]
     except NotApplicable as lack:
         return _unjudged(run, rule, plain_text(lack.reason), rule.capture if lack.capture is None else lack.capture or None)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit() in a detector too
         return Judged(rule, "error", _fault(error))
     return Judged(rule, "found" if drafts else "clean", drafts=drafts, run=run)
 
@@ -128,7 +132,7 @@ def _unjudged(run: Run, rule: Rule, reason: str, capture: str | None) -> Judged:
     return Judged(rule, "not-applicable", reason, capture)
 
 
-def _fault(error: Exception) -> str:
+def _fault(error: BaseException) -> str:
     """One line for the report; with ADVISOR_DEBUG set the traceback goes to standard error."""
     if os.environ.get("ADVISOR_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)
@@ -205,7 +209,8 @@ def _throughput(run: Run, step: TwoSided | None) -> dict[str, object]:
     items = run.options.items_per_step
     if not items or step is None or step.step_ns <= 0:
         return {}
-    return {"throughput": {"items_per_step": items, "items_per_second": round(items * 1e9 / step.step_ns, 3)}}
+    rate = items * 1e9 / step.step_ns
+    return {"throughput": {"items_per_step": items, "items_per_second": round(rate, 3)}} if math.isfinite(rate) else {}
 
 
 def _limits(run: Run, paced: Pace) -> dict[str, object]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from advisor.derive.bounds import TwoSided
 from advisor.derive.steps import CUT_SHORT, steps
 from advisor.model import Evidence, Finding, Run, Saving
-from advisor.model.report import CONFIDENCES, SEVERITIES, Outcome
+from advisor.model.report import CONFIDENCES, SEVERITIES, Basis, Outcome
 from advisor.replay.changes import Edit
 from advisor.rules.contract import Change, Context, Draft
 from advisor.rules.fixes import fixes_for, no_fix
@@ -49,14 +49,20 @@ class Candidate:
 
 
 def listed(found: object) -> list[Draft]:
-    """What detect() gave as a list of drafts, which `checked` looks at one by one. TypeError for anything else."""
+    """What detect() gave as a list of drafts, which `checked` looks at one by one.
+
+    TypeError for anything else, ValueError for more than any reader would look at.
+    """
     if found is None:
         return []
     if isinstance(found, Draft):
         return [found]
     if not isinstance(found, Iterable) or isinstance(found, (str, bytes, dict)):
         raise TypeError(f"detect() must return a Draft, a list of Drafts or None, not {type(found).__name__}")
-    return list(found)
+    drafts = list(islice(found, MOST_DRAFTS + 1))
+    if len(drafts) > MOST_DRAFTS:
+        raise ValueError(f"detect() gave more than {MOST_DRAFTS} findings")
+    return drafts
 
 
 def checked(rule: Rule, draft: Draft) -> Draft:
@@ -71,6 +77,8 @@ def checked(rule: Rule, draft: Draft) -> Draft:
     for table in draft.evidence:
         if any(len(row) != len(table.columns) for row in table.rows):
             raise ValueError(f"evidence {table.caption!r} has rows of another length than its columns")
+    if not all(isinstance(values, list) for values in draft.scope.values()):
+        raise ValueError("the scope holds something that is no list")
     for name in draft.fixes or ():
         rule.fix(name)
     change, saving = draft.change, draft.saving
@@ -78,6 +86,8 @@ def checked(rule: Rule, draft: Draft) -> Draft:
         limit = None if change.limit_ns is None else _whole(change.limit_ns)
         change = Change(_whole(change.host_ns), _whole(change.gpu_ns), _whole(change.wait_ns), limit)
     if saving is not None:
+        if saving.basis not in get_args(Basis):
+            raise ValueError(f"basis {saving.basis!r} of a saving is no such word")
         saving = Saving(_whole(saving.low_ns), _whole(saving.expected_ns), _whole(saving.high_ns), saving.basis)
     return replace(draft, change=change, saving=saving)
 

@@ -81,7 +81,9 @@ def plain(value: Any, redact: bool = False) -> Any:
         return value
     if isinstance(value, int):
         return int(value)  # an IntEnum is its number
-    return plain_text(str(value), redact)
+    text = str(value)
+    # A default repr holds an address, which differs from run to run.
+    return f"<{type(value).__name__}>" if " at 0x" in text else plain_text(text, redact)
 
 
 def plain_text(text: str, redact: bool = False) -> str:
@@ -96,7 +98,7 @@ def plain_location(place: Location) -> Location:
     share = None if place.share is None else float(place.share)
     return Location(
         file=short_path(plain_text(place.file)),
-        line=None if place.line is None else int(place.line),
+        line=None if place.line is None or place.line < 0 else int(place.line),
         function=None if place.function is None else plain_text(place.function),
-        share=round(share, 4) if share is not None and math.isfinite(share) else None,
+        share=round(share, 4) if share is not None and 0 <= share <= 1 else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -120,6 +121,8 @@ def nearest(word: str, known: Any) -> str:
 
 def load_rule(path: Path) -> Rule:
     """The rule in a TOML file. RuleError if the file cannot be read or says something the format does not know."""
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise RuleError(f"{path}: cannot be read: not a regular file")
     try:
         document = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
@@ -178,7 +181,7 @@ def _thresholds(table: _Table) -> dict[str, Threshold]:
             raise table.error(name, "a threshold's name is lower-case words joined by '_'")
         entry = table.table(name)
         value = entry.take("value", (int, float))
-        if isinstance(value, bool) or not abs(value) < float("inf"):
+        if isinstance(value, bool) or not abs(value) <= sys.float_info.max:
             raise entry.error("value", "must be a finite number")
         thresholds[name] = Threshold(float(value), entry.line("unit"), entry.text("reason").strip())
         entry.close()
@@ -268,8 +271,8 @@ class _Table:
 
     def line(self, key: str) -> str:
         value = self.text(key).strip()
-        if "\n" in value:
-            raise self.error(key, "must be one line")
+        if not value.isprintable():
+            raise self.error(key, "must be one line" if "\n" in value else "holds characters that cannot be printed")
         return value
 
     def match(self, key: str, pattern: re.Pattern[str], words: str) -> str:
