@@ -11,7 +11,7 @@ import pytest
 from advisor.ingest import torch_trace
 from advisor.ingest.source import Source
 from advisor.model import CopyKind, InputError, MemoryKind, RangeKind, SyncKind, Trace
-from build.kineto import BASE_NS, ZERO_NS, Kineto, training
+from build.kineto import ZERO_NS, Kineto, training
 
 
 def read(tmp_path: Path, kineto: Kineto | bytes, times: str = "decimal", layout: str = "kineto") -> Trace:
