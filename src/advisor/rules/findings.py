@@ -6,6 +6,8 @@ import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import get_args
 
 from advisor.derive.bounds import TwoSided
 from advisor.derive.steps import CUT_SHORT, steps
@@ -20,6 +22,8 @@ from advisor.rules.ranking import confidence, expected, severity
 from advisor.rules.rule import Rule
 from advisor.rules.saving import Claim, bound_saving, clipped, replayed_saving, spares_gpu
 from advisor.rules.validity import newest_torch, torch_version
+
+MOST_DRAFTS = 200  # of one rule: more come from a detector that never ends, and nobody reads them
 
 
 @dataclass
