@@ -65,8 +65,9 @@ def _add(path: str, found: Discovery, seen: set[tuple[int, int]]) -> None:
         found.problems.append((path, reason_of(error)))
         return
     if stat.S_ISDIR(status.st_mode):
+        said = len(found.problems)
         files = list(_walk(path, found))
-        if not files:
+        if not files and len(found.problems) == said:
             found.problems.append((path, "a folder without files"))
         for file in files:
             if len(found.sources) > MOST_FILES:

@@ -20,6 +20,7 @@ from functools import cache
 from types import ModuleType
 
 from advisor.ingest import foreign
+from advisor.ingest.plausible import keep_plausible
 from advisor.ingest.source import Source, UnknownKind, reason_of
 from advisor.model import InputError, Notice, Trace
 
@@ -37,6 +38,8 @@ def identify(source: Source) -> ModuleType:
     if reader is None and len(head) == _HEAD and foreign.is_json(head[:200].decode("latin-1")):
         head = source.head(_LONGER_HEAD)
         reader = _reader(head)
+    if reader is None and not head and source.damage:
+        raise InputError(f"{source.damage} before the first event")
     if reader is None:
         raise UnknownKind(f"this is {_what(head)}")
     return reader
@@ -64,7 +67,7 @@ def read(source: Source, processes: int | None = None) -> Trace:
     """What the file holds. Raises InputError, whatever is wrong with the file or its reader."""
     reader = identify(source)
     try:
-        trace: Trace = reader.read(source, processes=processes)
+        trace: Trace = keep_plausible(reader.read(source, processes=processes))
     except (InputError, KeyboardInterrupt):
         raise
     except MemoryError as error:

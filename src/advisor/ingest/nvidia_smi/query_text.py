@@ -13,7 +13,6 @@ from advisor.ingest.nvidia_smi.stamps import NO_STAMP, words
 FORMAT = "nvidia-smi-query"
 _LONGEST = 1000
 
-_LINE = re.compile(r"( *)([^:]+?) *: ?(.*)")
 _DEVICE = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*")
 _KEYS = {"index", "name", "bus", "uuid_code", "driver", "cuda", "processes"}
 
@@ -170,14 +169,15 @@ class QuerySection:
             document.begin_gpu(device[1])
             self._stack = []
             return
-        part = _LINE.fullmatch(line)
-        if part is None or (" :" not in line and not line.endswith(":")):
+        indent = len(line) - len(line.lstrip())
+        before, colon, text = line.partition(":")
+        key, text = before.strip().lower(), text.strip()
+        if not colon or not key or (" :" not in line and not line.endswith(":")):
             block = line.strip().lower()
-            self._nest(len(line) - len(line.lstrip()), block)
+            self._nest(indent, block)
             if self._path() in ("processes", "compute processes"):
                 document.lists_processes()
             return
-        indent, key, text = len(part[1]), part[2].lower(), part[3].strip()
         self._nest(indent, key)
         path = self._path()
         if indent == 0:

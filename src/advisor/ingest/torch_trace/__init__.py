@@ -26,7 +26,7 @@ def read(source: Source, *, processes: int | None = None) -> Trace:
 
     Raises InputError if it is no such trace, or holds no event of a GPU or of the host program.
     """
-    processes = parallel.suitable(source) if processes is None else processes
+    processes = parallel.suitable(source) if processes is None else min(processes, parallel.MOST_ASKED)
     try:
         if processes > 1 and parallel.POSSIBLE:
             return _read(source, processes)

@@ -11,7 +11,7 @@ from advisor.ingest.torch_trace.copies import CopyKinds
 from advisor.ingest.torch_trace.events import NO_TEXT, Mark, as_int
 from advisor.ingest.torch_trace.growing import Growing, thread_number
 from advisor.ingest.torch_trace.intern import Names, Texts, api_name, frame_name, plain, stack_text
-from advisor.ingest.torch_trace.times import NO_TIME, Times, nanoseconds, nanoseconds_of_texts
+from advisor.ingest.torch_trace.times import EARLIEST, Times, nanoseconds, nanoseconds_of_texts
 from advisor.model import MemorySource, RangeKind, Strings, SyncKind
 
 _HELD = 200_000  # rows kept as they are until the end: begins and ends, calls that alone tell a copy's size
@@ -337,9 +337,9 @@ def _timed(rows: list[Any], exact: bool) -> tuple[list[Any], Times, Times]:
     if hasattr(rows[0], "dur"):
         duration = nanoseconds([e.dur for e in rows], 0, coarse=True)
         end = start + np.maximum(duration, 0)
-        bad = (start == NO_TIME) | (duration < 0)
+        bad = (start < EARLIEST) | (duration < 0)
     else:
-        end, bad = start, start == NO_TIME
+        end, bad = start, start < EARLIEST
     if bad.any():
         good = np.flatnonzero(~bad)
         return [rows[i] for i in good], start[good], end[good]

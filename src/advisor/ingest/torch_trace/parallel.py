@@ -20,6 +20,7 @@ from advisor.ingest.torch_trace.scan import EventText, Window
 from advisor.ingest.torch_trace.share import NeedsOneProcess, read_units
 
 POSSIBLE = sys.platform == "linux"  # needs fork and anonymous files; elsewhere one process reads
+MOST_ASKED = 64  # however many the user asks for
 _MOST = 4
 _WORTH = 1 << 24  # bytes of text from which a second process pays
 _RATIO = 10  # bytes of text to a byte of gzip, roughly

@@ -21,6 +21,7 @@ TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\]]', re.DOTALL)
 _ARRAY_END = re.compile(rb'\]\s*(?:\}|,\s*"|$)')  # the object ends or has another member, or the text ends
 _LIST_END = re.compile(rb"\]\s*(?!\s|,)")  # anything but another value
 _LAST_EVENT = re.compile(rb"\}\s*" + _ARRAY_END.pattern)
+_GAP = re.compile(rb"[ \t\r\n,\0]++")
 _FOLLOWS = re.compile(rb"\s*(?:[,\]]|$)")  # behind an event
 # Where events go on behind something that is none: in front of an object, or behind the last event.
 _RESUME = re.compile(rb'(,\s*)\{\s*"\w|(\}\s*)(?=' + _ARRAY_END.pattern + rb")")
@@ -201,9 +202,8 @@ class Reader:
 
 
 def _skip_gap(text: bytes, at: int) -> int:
-    while at < len(text) and text[at] in b" \t\r\n,\0":
-        at += 1
-    return at
+    gap = _GAP.match(text, at)
+    return at if gap is None else gap.end()
 
 
 def repaired(raw: bytes, exact: bool = False) -> Any:

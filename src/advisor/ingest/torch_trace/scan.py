@@ -12,6 +12,7 @@ BLOCK = 1 << 18  # bytes of a block: what is decoded at once
 _READ = 1 << 18
 _LONGEST_VALUE = 1 << 24  # bytes of a member's value that is kept
 _LOOKAHEAD = 1 << 22  # bytes without an event boundary after which a block is given out as it is
+_SPACE = re.compile(rb"[ \t\r\n\0]++")
 _SCALAR_END = re.compile(rb"[,\]}\s]")
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 BOM = b"\xef\xbb\xbf"
@@ -35,10 +36,10 @@ class Window:
     def peek(self) -> int:
         """Next byte that is no white space, -1 at the end."""
         while True:
-            while self.at < len(self.data):
-                if self.data[self.at] not in b" \t\r\n\0":
-                    return self.data[self.at]
-                self.at += 1
+            if space := _SPACE.match(self.data, self.at):
+                self.at = space.end()
+            if self.at < len(self.data):
+                return self.data[self.at]
             if not self.more():
                 return -1
 

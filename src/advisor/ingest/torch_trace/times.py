@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 NO_TIME = -(1 << 63)
+EARLIEST = -(1 << 58)  # ns: below lies no time; the others are as far from it as 64 bits reach
 _COARSE = float(1 << 43)  # microseconds from which a double no longer tells three decimals apart
 _MOST = (1 << 62) // 1000  # microseconds from which nanoseconds come near the end of 64 bits
 _PLAIN = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,3}))?")
