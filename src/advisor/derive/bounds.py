@@ -63,9 +63,10 @@ class TwoSided:
 
 
 def two_sided(run: Run) -> TwoSided | None:
-    """The slowest rank's step; None without steps."""
+    """The slowest rank's step; None without steps, or with steps of no length."""
     sides = all_sides(run)
-    return max(sides, key=lambda side: side.step_ns) if sides else None
+    slowest = max(sides, key=lambda side: side.step_ns, default=None)
+    return slowest if slowest is not None and slowest.step_ns > 0 else None
 
 
 def all_sides(run: Run) -> list[TwoSided]:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.nesting import Nesting, mixed_key, thread_keys
-from advisor.model import Run, Table
+from advisor.model import InputError, Run, Table
 
 PROFILER_STEP = re.compile(r"^ProfilerStep\s*#?(\d+)")
 # "step 12", "iteration12", "train_step: 3", "Iteration #4", "batch 7"
 NUMBERED_STEP = re.compile(
     r"^\W*(?:(?:train(?:ing)?|global|optimi[sz]er)[ _\-.]*)?(?:step|iter(?:ation)?|batch)[ _\-:#=]*(\d+)\W*$", re.I
 )
+_PATIENCE_S = 5.0  # for the user's own pattern, which may backtrack for ever
 NAMED_STEP = re.compile(r"^\W*(?:train(?:ing)?[ _\-.]*)?(?:step|iter(?:ation)?|batch)\W*$", re.I)
 
 
@@ -57,7 +62,9 @@ def _marked_steps(run: Run) -> Marks:
     texts = {int(code): run.strings[int(code)] for code in codes if code >= 0}
     if run.options.step_pattern:
         pattern = re.compile(run.options.step_pattern)
-        return _from_codes(run, "user-pattern", {c: pattern.search(t) for c, t in texts.items()})
+        with _patience("the step pattern takes too long on the ranges of this recording; write it without nested repeats"):
+            matches = {code: pattern.search(text) for code, text in texts.items()}
+        return _from_codes(run, "user-pattern", matches)
     profiler = _from_codes(run, "profiler-step", {c: PROFILER_STEP.match(t) for c, t in texts.items()})
     if len(profiler):
         return profiler
@@ -66,6 +73,26 @@ def _marked_steps(run: Run) -> Marks:
         return numbered
     named = _from_codes(run, "nvtx", {c: NAMED_STEP.match(t) for c, t in texts.items()})
     return named if len(named) >= 2 else NONE
+
+
+@contextmanager
+def _patience(message: str) -> Iterator[None]:
+    """InputError with this message when the block takes longer than _PATIENCE_S, where a timer can interrupt it."""
+    timed = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not timed or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+
+    def give_up(*_: object) -> None:
+        raise InputError(message)
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _from_codes(run: Run, source: str, matches: dict[int, re.Match[str] | None]) -> Marks:
@@ -81,8 +108,9 @@ def _from_codes(run: Run, source: str, matches: dict[int, re.Match[str] | None])
     chosen = chosen.take(keep)
     chosen = chosen.take(_outermost(run, chosen, one_label=source != "user-pattern")).ordered()
     numbers = np.array([_number(matches[int(code)]) for code in chosen["name"]], np.int64)
-    if (numbers < 0).any():
-        numbers = _positions(mixed_key(chosen["rank"], chosen["process"]))
+    members = mixed_key(chosen["rank"], chosen["process"])
+    if (numbers < 0).any() or not _rising(numbers, members):
+        numbers = _positions(members)
     return Marks(source, chosen["start"], chosen["end"], chosen["rank"], chosen["process"], numbers)
 
 
@@ -119,7 +147,14 @@ def _labels(run: Run, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
 def _number(match: re.Match[str] | None) -> int:
     """The step's number, if the pattern has one as its first group."""
     text = match.group(1) if match and match.re.groups else None
-    return int(text) if text and text.isdigit() and len(text) < 18 else -1
+    return int(text) if text and text.isdecimal() and len(text) < 18 else -1
+
+
+def _rising(numbers: npt.NDArray[np.int64], keys: npt.NDArray[np.int64]) -> bool:
+    """Whether the numbers of each key rise in row order: a new epoch and a clock that jumps begin again."""
+    order = np.argsort(keys, kind="stable")
+    same = keys[order][1:] == keys[order][:-1]
+    return bool((np.diff(numbers[order])[same] > 0).all())
 
 
 def _positions(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

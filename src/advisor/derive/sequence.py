@@ -28,7 +28,8 @@ class Sequence:
     row: row of `kernels`; work: position in `gpu_work`; stream; kind: KernelClass; precision: Precision; gpu_ns: duration;
     call: row of `runtime_calls` (-1: lost); op: row of `host_ops` (-1: unknown); host_ns: what the launch and the segment
     before it cost the host without the profiler; launch: begin of the launch call; where that was lost, of the one before it
-    on the stream; step: number of the steady step.
+    on the stream; step: number of the steady step. step_ns: the slowest rank's step, the most that kernels can take of one;
+    0: unknown.
     """
 
     steps: int
@@ -43,13 +44,15 @@ class Sequence:
     host_ns: npt.NDArray[np.int64]
     launch: npt.NDArray[np.int64]
     step: npt.NDArray[np.int64]
+    step_ns: int = 0
 
     def __len__(self) -> int:
         return len(self.row)
 
     def per_step(self, amounts: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]) -> int:
-        """Sum of the chosen amounts, for one step."""
-        return int(amounts[mask].sum()) // max(self.steps, 1)
+        """Sum of the chosen amounts, for one step: no more than the step, also where kernels run side by side."""
+        amount = int(amounts[mask].sum()) // max(self.steps, 1)
+        return min(amount, self.step_ns) if self.step_ns else amount
 
 
 def sequence(run: Run) -> Sequence:
@@ -135,6 +138,7 @@ def sequence_of(run: Run, rank: int, process: int) -> Sequence:
         host_ns=np.where(first, cost, 0),
         launch=launch,
         step=at.astype(np.int64),
+        step_ns=pace.step_ns if (pace := two_sided(run)) else 0,
     )
 
 

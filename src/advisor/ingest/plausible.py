@@ -19,7 +19,7 @@ _MOST_RANKS = 1 << 31  # ranks are int32
 _MOST_CAPABILITY = 1000
 # Columns without a unit whose values are counts or positions; the other such columns are ids, which may be any number.
 _COUNTS = {"rank", "device", "elements_in", "elements_out", "group_size"}
-_ON_GPU = ("kernels", "copies", "graph_executions")
+_OF_A_GPU = ("kernels", "copies", "graph_executions", "device_samples", "device_processes", "hardware_metrics")
 
 
 def keep_plausible(trace: Trace) -> Trace:
@@ -73,8 +73,8 @@ def _possible_values(table: Table) -> Table:
         if values.dtype.kind == "f":
             if np.isinf(values).any():
                 changed[column.name] = np.where(np.isinf(values), np.nan, values).astype(values.dtype)
-        elif column.name == "device" and table.name in _ON_GPU:
-            if int(values.min()) < 0:  # a process that does not say which GPU it used has most often only one
+        elif column.name == "device" and table.name in _OF_A_GPU:
+            if int(values.min()) < 0:  # what does not say which GPU it is about is most often about the only one
                 changed[column.name] = np.maximum(values, 0)
         elif column.missing == -1 and (column.name in _COUNTS or column.unit not in ("", "text")) and int(values.min()) < -1:
             changed[column.name] = np.maximum(values, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 
 from advisor.derive.bounds import TwoSided, two_sided
@@ -14,12 +15,13 @@ from advisor.replay.engine import Replay, replay
 class Pace:
     """step: the steady step from both sides, None without a step; replay: None where it cannot be trusted.
 
-    error: how far the unchanged replay is from the recorded step, None without a graph.
+    error: how far the unchanged replay is from the recorded step, None without a graph. fault: why the replay itself failed.
     """
 
     step: TwoSided | None
     replay: Replay | None = None
     error: float | None = None
+    fault: str | None = None
 
 
 def pace(run: Run) -> Pace:
@@ -31,7 +33,12 @@ def _pace(run: Run) -> Pace:
     step, recorded = two_sided(run), step_time(run)
     if step is None or recorded is None:
         return Pace(None)
-    again = replay(run)
+    try:
+        again = replay(run)
+    except Exception as error:  # no recording may cost the report: bounds stand without a replay
+        if os.environ.get("ADVISOR_DEBUG"):
+            raise
+        return Pace(step, fault=f"{type(error).__name__}: {error}")
     if again is None:
         return Pace(step)
     # Replayed are ordinary steps; where stalls belong to the run, a step costs more than those.

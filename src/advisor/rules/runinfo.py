@@ -14,6 +14,7 @@ from advisor.derive.steps import Steps, step_time, steps
 from advisor.model import Device, Notice, Run
 from advisor.replay.engine import MOST_ERROR
 from advisor.rules.pace import Pace
+from advisor.rules.plain import plain_text
 
 _TRACED = ("runtime_calls", "host_ops", "ranges", "python_frames")  # what only a trace holds
 _FEW_STEPS = 3
@@ -120,6 +121,9 @@ def run_notices(run: Run, paced: Pace) -> list[Notice]:
     if paced.error is not None and paced.replay is None and paced.error > MOST_ERROR:
         text = f"replayed unchanged, the recorded steps come out {paced.error:.0%} off: savings are bounds instead"
         notices.append(Notice("replay-inexact", text))
+    if paced.fault is not None:
+        text = f"the steps could not be replayed ({plain_text(paced.fault)}): savings are bounds instead"
+        notices.append(Notice("replay-failed", text))
     if not len(gpu_work(run)):
         if any(len(run.table(name)) for name in _TRACED) and not any(n.code == "no-gpu-work" for n in run.notices):
             text = (
