@@ -1,6 +1,7 @@
 """The nouns of the program: tables, traces, runs, devices, reports. Imports nothing of ours."""
 
 from advisor.model.devices import Device
+from advisor.model.pictures import Pictures
 from advisor.model.report import Breakdown, Evidence, Finding, Fix, Location, Report, RuleOutcome, Saving
 from advisor.model.run import Capture, InputError, Notice, Options, Run, Trace
 from advisor.model.schema import TABLES, CopyKind, MemoryKind, MemorySource, RangeKind, SyncKind, ThrottleReason
@@ -21,6 +22,7 @@ __all__ = [
     "MemorySource",
     "Notice",
     "Options",
+    "Pictures",
     "RangeKind",
     "Report",
     "RuleOutcome",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from advisor.model.pictures import Pictures
 from advisor.model.run import Notice
 
 Basis = Literal["replay", "bound", "none"]
@@ -137,7 +138,8 @@ class Report:
     """All that is known after the rules ran. `run` is the contract's "run" object, already plain data.
 
     Printed it is one line a finding; `advisor.render` gives the report in full. `extra` holds further top-level keys for
-    people and programs (good news, throughput); the contract allows more keys.
+    people and programs (good news, throughput); the contract allows more keys. `pictures`: what a page or notebook draws,
+    where it was asked for.
     """
 
     version: str
@@ -149,6 +151,7 @@ class Report:
     rules: list[RuleOutcome] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
+    pictures: Pictures | None = None
 
     def __repr__(self) -> str:
         judged = sum(rule.outcome in ("found", "clean") for rule in self.rules)
