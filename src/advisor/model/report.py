@@ -173,7 +173,7 @@ class Report:
             "advisor_version": self.version,
             "run": self.run,
             "breakdown": [dict(vars(part)) for part in self.breakdown],
-            "findings": [_finding(finding, step, priced="cost" in self.extra) for finding in self.findings],
+            "findings": [finding_document(finding, step, priced="cost" in self.extra) for finding in self.findings],
             "combined_saving": {key: combined[key] for key in ("low_frac", "expected_frac", "high_frac")},
             "rules": [_outcome(rule) for rule in self.rules],
             "notices": [dict(vars(notice)) for notice in self.notices],
@@ -185,7 +185,8 @@ def _outcome(rule: RuleOutcome) -> dict[str, Any]:
     return {key: value for key, value in vars(rule).items() if value is not None}
 
 
-def _finding(finding: Finding, step_ns: int, priced: bool) -> dict[str, Any]:
+def finding_document(finding: Finding, step_ns: int, priced: bool = False) -> dict[str, Any]:
+    """One entry of the contract's "findings"."""
     document: dict[str, Any] = {
         "rule": finding.rule,
         "family": finding.family,
