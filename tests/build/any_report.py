@@ -6,7 +6,21 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from advisor.model import Breakdown, Evidence, Finding, Fix, Location, Notice, Report, RuleOutcome, Saving
+from advisor.model import (
+    Accepted,
+    BaselineVerdict,
+    Breakdown,
+    Condition,
+    Evidence,
+    Finding,
+    Fix,
+    Location,
+    Notice,
+    Report,
+    RuleOutcome,
+    Saving,
+    Verdict,
+)
 from advisor.model.report import CONFIDENCES, SEVERITIES
 
 HOSTILE = (
@@ -159,6 +173,45 @@ EXTRA = st.fixed_dictionaries(
         "good_news": st.lists(TEXTS, max_size=3),
     },
 )
+AMOUNTS = st.none() | st.integers(0, 10**13) | st.floats(0, 1)
+CONDITIONS = st.builds(
+    Condition,
+    name=TEXTS,
+    kind=st.sampled_from(["budget", "finding", "regression"]),
+    state=st.sampled_from(["passed", "failed", "not-judged"]),
+    text=TEXTS,
+    limit=AMOUNTS,
+    actual=AMOUNTS,
+    unit=st.sampled_from(["ns", "bytes", "fraction", "count", None]),
+    bound=st.sampled_from(["at-most", "at-least"]),
+    source=st.none() | TEXTS,
+    reason=st.none() | TEXTS,
+    findings=st.lists(TEXTS, max_size=3).map(tuple),
+    origin=st.none() | TEXTS,
+)
+ENTRIES = st.builds(
+    Accepted,
+    fingerprint=TEXTS,
+    rule=NAMES,
+    title=TEXTS,
+    state=st.sampled_from(["accepted", "worse", "fixed", "not-judged"]),
+    then_ns=st.none() | NS,
+    now_ns=st.none() | NS,
+)
+BASELINES = st.builds(
+    BaselineVerdict,
+    path=TEXTS,
+    margin_frac=st.floats(0, 1),
+    entries=st.lists(ENTRIES, max_size=4).map(tuple),
+    new=st.lists(TEXTS, max_size=3).map(tuple),
+)
+VERDICTS = st.builds(
+    Verdict,
+    conditions=st.lists(CONDITIONS, max_size=5).map(tuple),
+    strict=st.booleans(),
+    advisory=st.booleans(),
+    baseline=st.none() | BASELINES,
+)
 
 
 def _within_step(report: Report) -> Report:
@@ -187,4 +240,5 @@ REPORTS = st.builds(
     rules=st.lists(RULES, max_size=8),
     notices=st.lists(st.builds(Notice, code=TEXTS, message=TEXTS), max_size=3),
     extra=EXTRA,
+    gates=st.none() | VERDICTS,
 ).map(_within_step)

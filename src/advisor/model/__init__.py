@@ -6,11 +6,15 @@ from advisor.model.report import Breakdown, Evidence, Finding, Fix, Location, Re
 from advisor.model.run import Capture, InputError, Notice, Options, Run, Trace
 from advisor.model.schema import TABLES, CopyKind, MemoryKind, MemorySource, RangeKind, SyncKind, ThrottleReason
 from advisor.model.tables import Strings, Table
+from advisor.model.verdict import Accepted, BaselineVerdict, Condition, Verdict
 
 __all__ = [
     "TABLES",
+    "Accepted",
+    "BaselineVerdict",
     "Breakdown",
     "Capture",
+    "Condition",
     "CopyKind",
     "Device",
     "Evidence",
@@ -33,4 +37,5 @@ __all__ = [
     "Table",
     "ThrottleReason",
     "Trace",
+    "Verdict",
 ]

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from advisor.model.pictures import Pictures
 from advisor.model.run import Notice
+from advisor.model.verdict import Verdict
 
 Basis = Literal["replay", "bound", "none"]
 Severity = Literal["high", "medium", "low", "info"]
@@ -139,7 +140,7 @@ class Report:
 
     Printed it is one line a finding; `advisor.render` gives the report in full. `extra` holds further top-level keys for
     people and programs (good news, throughput); the contract allows more keys. `pictures`: what a page or notebook draws,
-    where it was asked for.
+    where it was asked for. `gates`: what the user asked of the run.
     """
 
     version: str
@@ -152,6 +153,7 @@ class Report:
     notices: list[Notice] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
     pictures: Pictures | None = None
+    gates: Verdict | None = None
 
     def __repr__(self) -> str:
         judged = sum(rule.outcome in ("found", "clean") for rule in self.rules)
@@ -178,6 +180,7 @@ class Report:
             "rules": [_outcome(rule) for rule in self.rules],
             "notices": [dict(vars(notice)) for notice in self.notices],
             **self.extra,
+            **({"gates": self.gates.to_dict()} if self.gates else {}),
         }
 
 

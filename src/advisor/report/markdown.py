@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from advisor.model import Evidence, Finding, Fix, Report
+from advisor.report import gates
 from advisor.report import text as t
 from advisor.report.gpu_table import COLUMNS, MOST_ROWS, gpu_rows
 from advisor.report.style import Style
@@ -22,13 +23,15 @@ _BLOCK_START = re.compile(r"^(?=[-+=#])|^\d+(?=[.)](?:\s|$))")
 def render(report: Report, style: Style | None = None) -> str:
     """Below `LIMIT` characters; what does not fit is left out, and the text says so."""
     main, also = t.sections(report)
-    findings = main + also
+    findings = gates.standing(report, main + also)
     first = [
         f"### {escape(verdict(report))}",
         *(f"**{escape(text)}**" for text in alerts(report)),
+        *_gates(report),
         *_overview(findings, report.step_ns),
     ]
     folded = [
+        *_baseline(report),
         *_breakdown(report),
         *(_finding(number, finding, report.step_ns) for number, finding in enumerate(findings, 1)),
         *_good_news(report),
@@ -101,6 +104,37 @@ def details(summary: str, body: Iterable[str]) -> str:
     """A folded block. The summary is plain text."""
     text = _unlinked(html.escape(t.shorten(t.clean(summary), _TITLE)))
     return "\n\n".join([f"<details><summary>{text}</summary>", *body, "</details>"])
+
+
+def _gates(report: Report) -> Iterator[str]:
+    """What fails stands on the first screen, the other conditions are folded."""
+    verdict = report.gates
+    if not verdict or not verdict.conditions:
+        return
+    rows = gates.rows(verdict)
+    lines = [[row.state, escape(row.text), escape(row.origin or "")] for row in rows[:_ROWS]]
+    shown = sum(row.fails for row in rows[:_ROWS])
+    columns = ["State", "Condition", "Set in"]
+    headline = escape(t.sentence(gates.headline(verdict)))
+    if shown:
+        yield f"**{headline}**"
+        yield table(columns, lines[:shown])
+    if rest := lines[shown:]:
+        more = [f"and {t.count(len(rows) - _ROWS, 'more condition')}."] if len(rows) > _ROWS else []
+        yield details(t.sentence(gates.headline(verdict)) if not shown else "Other conditions", [table(columns, rest), *more])
+
+
+def _baseline(report: Report) -> Iterator[str]:
+    verdict = report.gates
+    entries = gates.entries(verdict) if verdict else []
+    if not verdict or not entries:
+        return
+    lines = [f"- {row.state}: {escape(row.text)}" for row in entries[:_IN_TABLE]]
+    if len(entries) > _IN_TABLE:
+        lines.append(f"- and {t.count(len(entries) - _IN_TABLE, 'more entry', 'more entries')}")
+    advice = gates.advice(verdict)
+    counted = t.count(len(entries), "accepted finding")
+    yield details(f"Baseline: {counted}", ["\n".join(lines), *([escape(t.sentence(advice))] if advice else [])])
 
 
 def _overview(findings: list[Finding], step_ns: int | None) -> Iterator[str]:
