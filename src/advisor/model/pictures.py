@@ -15,9 +15,12 @@ Conventions:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-TrackKind = Literal["phases", "ranges", "host", "collectives", "stream", "idle"]
+if TYPE_CHECKING:
+    from advisor.model.report import Breakdown
+
+TrackKind = Literal["ranges", "host", "collectives", "stream", "idle"]
 
 # The classes of rectangles besides those of kernels (their labels stand in `Timeline.categories` too).
 CALL, OPERATOR, FRAME, RANGE, COPY, MEMSET, GRAPH = (
@@ -36,8 +39,7 @@ class Track:
     """One lane of a timeline: rectangles, one a row, ordered by start within a depth; on one depth none overlaps another.
 
     kind: what the rectangles are:
-        phases       forward, backward, optimizer and the like, where the recording marks them;
-        ranges       NVTX and record_function ranges of one host thread;
+        ranges       NVTX and record_function ranges of one host thread: phases, steps, what the program marked;
         host         Python frames, operators and CUDA calls of one host thread, nested;
         collectives  communication kernels of one GPU, of all streams;
         stream       kernels and copies of one GPU stream;
@@ -98,14 +100,15 @@ class Highlight:
     """Where a finding shows in a timeline: intervals, each on one track. Sorted by track and start; none overlaps on a track.
 
     basis: "change": what the finding's fix changes; "evidence": events that the evidence names; "none": nothing to show,
-    and the lists are empty. merged: intervals that were joined with a neighbour to keep the list short.
+    and the lists are empty. intervals: how many there are; more than listed where neighbours were joined to keep the list
+    short.
     """
 
     track: list[int]
     start_ns: list[int]
     duration_ns: list[int]
     basis: Literal["change", "evidence", "none"]
-    merged: int = 0
+    intervals: int = 0
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,8 @@ class Timeline:
         sides: the host runs ahead of the GPU, so a step's host part can lie before its GPU part.
     host_start_ns, host_end_ns, gpu_start_ns, gpu_end_ns: the step as each side has it, inside what is shown. All GPU figures
         (`breakdown`) count from gpu_start_ns to gpu_end_ns.
-    breakdown: one entry a GPU: {"device", "step_ns", "compute_ns", "exposed_communication_ns",
-        "exposed_communication_wait_ns", "exposed_copy_ns", "idle_ns", "idle_by_cause": {cause: ns}} of this one step; as in the
-        report's breakdown, which is the mean of all steady steps.
+    breakdown: one entry a GPU, as in the report, but of this one step: the report's is the mean of all steady steps. The idle
+        track of the GPU adds up to its idle_by_cause exactly (`covered_ns` by category).
     categories: what `Track.category` points into: classes of kernels, kinds of host events, causes of idle time.
     highlights: by the finding's fingerprint; every finding of the report has one.
     memory: one curve a GPU ("device" -> bytes allocated by the framework), empty where none was recorded.
@@ -149,7 +151,7 @@ class Timeline:
     host_end_ns: int
     gpu_start_ns: int
     gpu_end_ns: int
-    breakdown: list[dict[str, Any]]
+    breakdown: list[Breakdown]
     categories: list[str]
     tracks: list[Track]
     links: Links
@@ -200,17 +202,14 @@ class SampleCurves:
 
 @dataclass(frozen=True)
 class Samples:
-    """Device samples of all GPUs. aligned: their clock is that of the trace, so the steps may be drawn beside them.
+    """Device samples of all GPUs. aligned: their clock is that of the trace, so `Pictures.steps` may be drawn beside them.
 
-    reason: why they are not aligned, None where they are. step_start_ns, step_end_ns: the recorded steps of the rank that
-    sets the pace; empty where not aligned or without steps.
+    reason: why they are not aligned, None where they are.
     """
 
     gpus: list[SampleCurves]
     aligned: bool
     reason: str | None
-    step_start_ns: list[int]
-    step_end_ns: list[int]
 
 
 @dataclass(frozen=True)
@@ -220,7 +219,7 @@ class RooflinePoint:
     intensity: FLOP a byte; flops: FLOP/s reached; bandwidth: bytes/s reached, of the least bytes it can move. Of a kernel that
     only moves data the FLOPs are not known; intensity and flops are None and `bandwidth` alone is drawn.
     dtype: what it computes in, a key of `Roofline.peaks`, None where the name does not tell. share: of the step's time.
-    peak_share: reached, as a share of the roof that binds it, 0..1.
+    peak_share: reached, as a share of the roof that binds it, 0..1. basis: how FLOPs and bytes are known, in words.
     """
 
     name: int
@@ -233,20 +232,17 @@ class RooflinePoint:
     flops: float | None
     bandwidth: float | None
     peak_share: float
+    basis: str
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """The costliest kernels under the roofs of the GPU. bandwidth: bytes/s; peaks: dtype -> FLOP/s, dense.
+    """The costliest kernels under the roofs of the GPU. bandwidth: bytes/s; peaks: dtype -> FLOP/s, dense."""
 
-    reason: why there is nothing to draw; then the rest is empty.
-    """
-
-    gpu: str | None
-    bandwidth: float | None
+    gpu: str
+    bandwidth: float
     peaks: dict[str, float]
     points: list[RooflinePoint]
-    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -254,6 +250,8 @@ class KernelRow:
     """One kernel name (or copy direction) in a step of the rank that sets the pace. share: of all GPU work of the step.
 
     operator: what launched most of its time; occupancy: as the file estimates it, percent, mean over its time.
+    median_ns: of one execution; grid, block: launch size of its longest execution (x, y, z); tensor_cores: whether it uses
+    them, None where its name does not tell.
     """
 
     name: int
@@ -261,9 +259,13 @@ class KernelRow:
     calls: float
     total_ns: int
     mean_ns: int
+    median_ns: int
     share: float
     occupancy: float | None
     operator: int | None
+    grid: list[int] | None
+    block: list[int] | None
+    tensor_cores: bool | None
 
 
 @dataclass(frozen=True)
@@ -299,19 +301,52 @@ class RankMap:
 
 
 @dataclass(frozen=True)
+class StepMap:
+    """How long each recorded step took on each rank, ns: the longer of what host and GPU took.
+
+    rank: of each row; number: of each column, as the recording numbers it; cells: one list a row, None where a rank lacks the
+    step. steady: of each column, whether it counts. left_out_ranks, left_out_steps: beyond the bound (the fastest ranks, the
+    last steps).
+    """
+
+    rank: list[int | None]
+    number: list[int]
+    cells: list[list[int | None]]
+    steady: list[bool]
+    left_out_ranks: int = 0
+    left_out_steps: int = 0
+
+
+@dataclass(frozen=True)
+class StepMarks:
+    """The recorded steps of the rank that sets the pace, on the host, in the run's time. Bounded: then only the first."""
+
+    start_ns: list[int]
+    end_ns: list[int]
+    number: list[int]
+    steady: list[bool]
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
 class Pictures:
     """All pictures of one report. None or empty: nothing was recorded that could be drawn.
 
-    strings: text by code; long names are shortened in the middle.
+    strings: text by code; long names are shortened in the middle. missing: picture ("timelines", "memory", "samples",
+    "roofline", "kernels", "ranks", "step_map") -> why it is absent and what to record, in words; pictures that are there have
+    no entry.
     """
 
     strings: list[str]
+    steps: StepMarks
     timelines: list[Timeline]
     memory: list[MemoryCurve]
     samples: Samples | None
-    roofline: Roofline
+    roofline: Roofline | None
     kernels: KernelTable | None
     ranks: RankMap
+    step_map: StepMap
+    missing: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; keys of dictionaries are text."""
