@@ -292,13 +292,24 @@ def _step_times(run: Run) -> dict[tuple[int, int], StepTime]:
     return {(rank, process): _time_of(found, rank, process) for rank, process in found.members}
 
 
+def paced_times(found: Steps, rank: int, process: int) -> npt.NDArray[np.int64]:
+    """What each steady step of a rank took on the side that sets its pace, in time order, ns; empty without steps.
+
+    The side with the larger median, not the longer one a step: the sides overshoot in different steps.
+    """
+    mine = found.of(rank, process)
+    chosen = mine[found.steady[mine]]
+    host, gpu = (found.end - found.start)[chosen], found.gpu_period[chosen]
+    gpu = gpu[gpu > 0]
+    return gpu if len(gpu) and np.median(gpu) >= np.median(host) else host
+
+
 def _time_of(found: Steps, rank: int, process: int) -> StepTime:
     mine = found.of(rank, process)
     chosen = mine[found.steady[mine]]
     host, gpu = (found.end - found.start)[chosen], found.gpu_period[chosen]
     gpu = gpu[gpu > 0]
-    # The median of each side, not of the longer one a step: the sides overshoot in different steps.
-    side = gpu if len(gpu) and np.median(gpu) >= np.median(host) else host
+    side = paced_times(found, rank, process)
     mean = max(float(host.mean()), float(gpu.mean()) if len(gpu) else 0.0)
     middle = float(np.median(side))
     uneven = mean > UNEVEN * middle and len(chosen) > 2

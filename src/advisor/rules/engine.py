@@ -23,6 +23,7 @@ from advisor.rules.cost import priced
 from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint, listed, retimed, saving_of
 from advisor.rules.gpu_samples import gpu_samples
 from advisor.rules.health import good_news
+from advisor.rules.kernel_times import kernel_times
 from advisor.rules.needs import COMMUNICATION, alone, missing, unlocks
 from advisor.rules.pace import Pace, pace
 from advisor.rules.plain import plain_text
@@ -75,6 +76,7 @@ def analyze(
             **_throughput(run, step),
             **priced(run, findings, combined, step.step_ns if step else 0),
             **_limits(run, paced),
+            **({"kernels": times} if (times := kernel_times(run)) else {}),
             **({"gpu_samples": samples} if (samples := gpu_samples(run)) else {}),
         },
     )

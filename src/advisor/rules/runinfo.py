@@ -10,13 +10,15 @@ import numpy.typing as npt
 from advisor.derive.bounds import TwoSided
 from advisor.derive.capture import capture_quality
 from advisor.derive.gpus import gpu_work
-from advisor.derive.steps import Steps, step_time, steps
+from advisor.derive.steps import Steps, paced_times, step_time, steps
 from advisor.model import Device, Notice, Run
 from advisor.replay.engine import MOST_ERROR
 from advisor.rules.pace import Pace
 from advisor.rules.plain import plain_text
+from advisor.rules.program import program_info
 
 _TRACED = ("runtime_calls", "host_ops", "ranges", "python_frames")  # what only a trace holds
+MOST_SAMPLES = 200  # step times in a report: enough for an interval, and a report stays small
 _FEW_STEPS = 3
 _STALLED = 2.0  # a long step against a short one from which on their alternation is told
 _REGULAR = 0.8  # share of equal distances between long steps
@@ -40,6 +42,7 @@ def run_info(run: Run, paced: Pace) -> dict[str, Any]:
         "replay": _replay(paced),
         "window_ns": _window(run),
         "profiler_overhead": _overhead(run, step),
+        "program": program_info(run),
     }
 
 
@@ -76,8 +79,20 @@ def _steps(run: Run, step: TwoSided | None) -> dict[str, Any] | None:
         "recorded_median_ns": recorded.step_ns,
         "p10_ns": round(recorded.p10_ns * ratio),
         "p90_ns": round(recorded.p90_ns * ratio),
+        "paced_by": "gpu" if step.gpu_bound else "host",
+        **_samples(found, recorded.rank, recorded.process),
         **_stalls(found, own[found.steady[own]]),
     }
+
+
+def _samples(found: Steps, rank: int, process: int) -> dict[str, Any]:
+    """The steady steps one by one, as recorded; of many the means of so many consecutive ones each (batch means)."""
+    times = paced_times(found, rank, process)
+    if found.source == "none":
+        return {"samples_ns": [], "steps_per_sample": 1}
+    size = max(-(-len(times) // MOST_SAMPLES), 1)
+    whole = times[: len(times) // size * size].reshape(-1, size)
+    return {"samples_ns": [int(one) for one in whole.mean(axis=1)], "steps_per_sample": size}
 
 
 def _stalls(found: Steps, own: npt.NDArray[np.int64]) -> dict[str, Any]:
