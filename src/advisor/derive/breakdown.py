@@ -15,7 +15,7 @@ def breakdown(run: Run) -> list[Breakdown]:
 
 
 def _breakdown(run: Run) -> list[Breakdown]:
-    return [_of(run, activity, windows) for activity, windows in _with_windows(run)]
+    return [breakdown_within(run, activity, windows) for activity, windows in _with_windows(run)]
 
 
 def _with_windows(run: Run) -> list[tuple[Activity, IntervalSet]]:
@@ -29,7 +29,8 @@ def _with_windows(run: Run) -> list[tuple[Activity, IntervalSet]]:
     return result
 
 
-def _of(run: Run, activity: Activity, windows: IntervalSet) -> Breakdown:
+def breakdown_within(run: Run, activity: Activity, windows: IntervalSet) -> Breakdown:
+    """The mean of the given windows (at least one) on one GPU."""
     n = len(windows[0])
     # Windows of consecutive steps touch; as one set they are merged, the count keeps the divisor.
     span = merge(windows)

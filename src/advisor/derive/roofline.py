@@ -14,7 +14,7 @@ import numpy.typing as npt
 from advisor.derive.gpus import main_device
 from advisor.derive.kernel_classes import MATRIX_CLASSES, KernelClass, Precision
 from advisor.derive.sequence import Sequence, sequence
-from advisor.derive.shapes import products, tensor_bytes
+from advisor.derive.shapes import GEMM, Size, products, tensor_bytes
 from advisor.model import Run
 from advisor.model.device_table import spec_of
 
@@ -72,6 +72,23 @@ class Roof:
     @property
     def share(self) -> float:
         return self.rate / self.peak
+
+
+@dataclass(frozen=True)
+class Point:
+    """One kernel name in one arithmetic path, of all its executions whose work is known.
+
+    kind, precision: KernelClass and Precision; calls, gpu_ns: a step; flops, moved: a second, FLOP/s and bytes/s, None where
+    the shapes do not tell. moved counts the least bytes that the kernel can move.
+    """
+
+    name: int
+    kind: int
+    precision: int
+    calls: float
+    gpu_ns: int
+    flops: float | None
+    moved: float | None
 
 
 def utilisation(run: Run) -> Utilisation | None:
@@ -160,6 +177,67 @@ def roofs(run: Run, most: int = 8) -> list[Roof]:
                 name, steps = run.strings[int(keys[0, i])], max(found.steps, 1)
                 rows.append(Roof(name, round(count / steps, 1), int(spent[i]) // steps, unit, float(rate), peak))
     return sorted(rows, key=lambda roof: (-roof.gpu_ns, roof.kernel))[:most]
+
+
+def points(run: Run, most: int) -> list[Point]:
+    """The kernels that take most time of a step and of which FLOPs or bytes are known, the costliest first.
+
+    Rates beyond what the GPU can do are left out: there the shapes do not tell what the kernel did.
+    """
+    device, found = main_device(run), sequence(run)
+    spec = spec_of(device) if device else None
+    if spec is None or not len(found):
+        return []
+    flops, moved = _flops(run, found), _least_bytes(run, found)
+    known = ~np.isnan(flops) | ~np.isnan(moved)
+    names = run.table("kernels")["name"][found.row].astype(np.int64)
+    keys, index = np.unique(np.stack([names[known], found.kind[known], found.precision[known]]), axis=1, return_inverse=True)
+    index = index.reshape(-1)
+    n = keys.shape[1]
+    spent, count = np.bincount(index, weights=found.gpu_ns[known], minlength=n), np.bincount(index, minlength=n)
+    done, bytes_ = (np.bincount(index, weights=amount[known], minlength=n) for amount in (flops, moved))  # NaN if one lacks it
+    result, steps = [], max(found.steps, 1)
+    for i in np.argsort(-spent, kind="stable").tolist():
+        name, kind, path = (int(value) for value in keys[:, i])
+        seconds, dtype = max(float(spent[i]) * 1e-9, 1e-9), PEAK_OF.get(Precision(path))
+        peak = spec.peak(dtype) if dtype else max(spec.peaks.values())
+        rate, traffic_rate = (None if np.isnan(total[i]) else float(total[i]) / seconds for total in (done, bytes_))
+        if rate is not None and rate > _IMPOSSIBLE * (peak or 0):
+            continue
+        if traffic_rate is not None and traffic_rate > _IMPOSSIBLE * spec.memory_bandwidth:
+            traffic_rate = None  # inputs came from the cache
+        if rate is not None or traffic_rate is not None:
+            made = Point(name, kind, path, round(int(count[i]) / steps, 1), int(spent[i]) // steps, rate, traffic_rate)
+            result.append(made)
+    return result[:most]
+
+
+def _least_bytes(run: Run, found: Sequence) -> npt.NDArray[np.float64]:
+    """`traffic`, and for matrix products their operands and result, read and written once in the type of the inputs."""
+    result, known, ops = traffic(run).copy(), products(run), run.table("host_ops")
+    if not len(known):
+        return result
+    mine = np.flatnonzero((known.of_kernel >= 0) & np.isin(found.kind, MATRIX_CLASSES) & ~np.isnan(_flops(run, found)))
+    of_size: dict[tuple[int, int, int], float] = {}
+    for at, owner in zip(mine.tolist(), known.of_kernel[mine].tolist(), strict=True):
+        op = int(known.op[owner])
+        key = (int(ops["name"][op]), int(ops["shapes"][op]), int(ops["types"][op]))
+        if key not in of_size:
+            size = Size(int(known.kind[owner]), 0.0, *(int(values[owner]) for values in (known.batch, known.m, known.n, known.k)))
+            of_size[key] = _product_bytes(size, run.strings[key[1]], run.strings[key[2]])
+        result[at] = of_size[key]
+    return result
+
+
+def _product_bytes(size: Size, shapes: str, types: str) -> float:
+    """Bytes of a matrix product; NaN for other operations, whose results the shapes of their inputs do not tell."""
+    sizes, batch, m, n, k = tensor_bytes(shapes, types), size.batch, size.m, size.n, size.k
+    if size.kind != GEMM or not any(sizes):
+        return float("nan")
+    # The width of an element: bytes of the operand (m, k), which every product has among its inputs.
+    elements = batch * m * k
+    width = next((one // elements for one in sizes if one and one % elements == 0 and one // elements in (1, 2, 4, 8)), 0)
+    return float(width * batch * (m * k + k * n + m * n)) if width else float("nan")
 
 
 def _flops(run: Run, found: Sequence) -> npt.NDArray[np.float64]:

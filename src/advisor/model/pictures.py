@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from advisor.model.report import Breakdown
 
-TrackKind = Literal["ranges", "host", "collectives", "stream", "idle"]
+TrackKind = Literal["ranges", "frames", "host", "collectives", "stream", "idle"]
 
 # The classes of rectangles besides those of kernels (their labels stand in `Timeline.categories` too).
 CALL, OPERATOR, FRAME, RANGE, COPY, MEMSET, GRAPH = (
@@ -40,7 +40,8 @@ class Track:
 
     kind: what the rectangles are:
         ranges       NVTX and record_function ranges of one host thread: phases, steps, what the program marked;
-        host         Python frames, operators and CUDA calls of one host thread, nested;
+        frames       calls of Python functions on one host thread, nested;
+        host         operators and CUDA calls of one host thread, nested;
         collectives  communication kernels of one GPU, of all streams;
         stream       kernels and copies of one GPU stream;
         idle         when one GPU had nothing to do, one depth a cause, `category` is the cause.

@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from advisor.derive.bounds import TwoSided
 from advisor.derive.breakdown import breakdown
 from advisor.model import Notice, Report, RuleOutcome, Run
+from advisor.replay.changes import Edit
 from advisor.rules.catalogue import Entry, catalogue, chosen
 from advisor.rules.contract import Context, Draft, NotApplicable
 from advisor.rules.cost import priced
@@ -43,13 +45,33 @@ def analyze(
     rule_dirs: Sequence[str | Path] = (),
     version: str | None = None,
     redact: bool = False,
+    pictures: bool = False,
 ) -> Report:
     """Judge a run by the selected rules (names of rules or families; none: all).
 
-    `version` is the program's, printed in the report; `redact` leaves source locations out. The same run gives the same
-    report, byte for byte. InputError for an unknown name in `select` or `ignore`, for rules that cannot be loaded, and for
-    options of the run that cannot be: an unknown GPU, no version, steps that select none.
+    `version` is the program's, printed in the report; `redact` leaves source locations out; `pictures` fills
+    `Report.pictures`. The same run gives the same report, byte for byte. InputError for an unknown name in `select` or
+    `ignore`, for rules that cannot be loaded, and for options of the run that cannot be: an unknown GPU, no version, steps
+    that select none.
     """
+    report, changes = analyze_with_changes(run, select=select, ignore=ignore, rule_dirs=rule_dirs, version=version, redact=redact)
+    if pictures:
+        from advisor.pictures.gather import gather
+
+        report.pictures = gather(run, report, changes, partial(plain_text, redact=redact))
+    return report
+
+
+def analyze_with_changes(
+    run: Run,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    rule_dirs: Sequence[str | Path] = (),
+    version: str | None = None,
+    redact: bool = False,
+) -> tuple[Report, dict[str, tuple[Edit, ...]]]:
+    """`analyze`, and by fingerprint what the fix of each finding changes in the recorded steps, as far as its rule says."""
     from advisor import __version__
 
     entries, notices = catalogue(rule_dirs)
@@ -62,7 +84,7 @@ def analyze(
     standing, rules = _standing(run, judged, paced, redact)
     findings = [one.finding for one in standing]
     combined = combined_saving(claims(standing), step, paced.replay) if step else None
-    return Report(
+    report = Report(
         version=version or __version__,
         run=run_info(run, paced),
         step_ns=step.step_ns if step else None,
@@ -80,6 +102,7 @@ def analyze(
             **({"gpu_samples": samples} if (samples := gpu_samples(run)) else {}),
         },
     )
+    return report, {one.finding.fingerprint: one.shows for one in standing if one.shows}
 
 
 def outcomes(run: Run, entries: Sequence[Entry], step: TwoSided | None) -> tuple[list[Judged], list[Notice]]:

@@ -42,7 +42,8 @@ class Judged:
 class Candidate:
     """A finding and the change its saving came from, if it came from one.
 
-    lent: it was judged in the fuller recording, and its saving brought to the step of the light one.
+    lent: it was judged in the fuller recording, and its saving brought to the step of the light one. shows: what the fix
+    changes in the recorded steps, whether or not the saving came from a replay.
     """
 
     finding: Finding
@@ -50,6 +51,7 @@ class Candidate:
     edits: tuple[Edit, ...] = ()
     spares_gpu: bool = True
     lent: bool = False
+    shows: tuple[Edit, ...] = ()
 
 
 def listed(found: object) -> list[Draft]:
@@ -116,7 +118,8 @@ def candidates(one: Judged, run: Run, pace: Pace, redact: bool) -> list[Candidat
         own = draft.change if draft.saving is None else None
         edits = tuple(draft.edits) if replayed else ()
         spares = spares_gpu(draft.change, draft.edits)
-        made.append(Candidate(finding, own, edits, spares, one.run is not None and one.run is run.fuller))
+        lent = one.run is not None and one.run is run.fuller
+        made.append(Candidate(finding, own, edits, spares, lent, tuple(draft.edits)))
     return made
 
 

@@ -1,0 +1,147 @@
+"""Values over time: the allocator's memory, and what was sampled of the GPUs."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.derive.detail import fewer, thinned
+from advisor.derive.intervals import union
+from advisor.derive.memory import allocator_use
+from advisor.model import MemorySource, Run, Table, ThrottleReason
+from advisor.model.pictures import Curve, Intervals, MemoryCurve, SampleCurves, Samples
+from advisor.model.schema import TABLES
+
+MEMORY_POINTS = 1000  # of one curve
+SAMPLE_POINTS = 400
+ALL_POINTS = 30_000  # of all curves of one kind together
+MOST_GPUS = 64
+MOST_THROTTLED = 200
+METRICS = (
+    "utilization",
+    "memory_utilization",
+    "sm_clock",
+    "memory_clock",
+    "power",
+    "power_limit",
+    "temperature",
+    "memory_temperature",
+    "memory_used",
+)
+# Notices of the reader about samples whose clock is not that of the trace.
+_APART = ("samples-not-aligned", "clock-unknown", "samples-outside-trace")
+_REASONS = {
+    ThrottleReason.SW_POWER_CAP: "power limit",
+    ThrottleReason.HW_SLOWDOWN: "hardware slow-down",
+    ThrottleReason.SW_THERMAL: "heat (driver)",
+    ThrottleReason.HW_THERMAL: "heat (hardware)",
+    ThrottleReason.HW_POWER_BRAKE: "power brake",
+    ThrottleReason.SYNC_BOOST: "another GPU's clock (sync boost)",
+    ThrottleReason.APPLICATION_CLOCKS: "application clocks",
+    ThrottleReason.DISPLAY_CLOCKS: "display clocks",
+    ThrottleReason.IDLE: "nothing to do",
+}
+
+
+def curve(time: npt.NDArray[np.int64], value: npt.NDArray[np.int64] | npt.NDArray[np.float64], most: int) -> Curve:
+    """The values, ordered by time and thinned out to `most` points. Values are finite."""
+    kept = thinned(time, value, most)
+    values: list[int | float] = value[kept].tolist()
+    if value.dtype.kind == "f":
+        values = [round(each, 3) for each in values]
+    return Curve(time[kept].tolist(), values, len(time))
+
+
+def memory_curves(run: Run) -> list[MemoryCurve]:
+    """The allocator of every GPU over the whole recording; of many GPUs those that use most."""
+    events = run.table("memory_events")
+    of_allocator = (events["device"] >= 0) & (events["source"] == int(MemorySource.FRAMEWORK)) & events.known("allocated")
+    uses = {(use.rank, use.device): use for use in allocator_use(run)}
+    pairs = np.stack([events["rank"].astype(np.int64), events["device"].astype(np.int64)])
+    found, owner = np.unique(pairs[:, of_allocator], axis=1, return_inverse=True)
+    rows_of = [np.flatnonzero(of_allocator)[owner.reshape(-1) == i] for i in range(found.shape[1])]
+    peaks = [int(events["allocated"][rows].max()) for rows in rows_of]
+    order = sorted(range(len(peaks)), key=lambda i: -peaks[i])[:MOST_GPUS]
+    most = max(min(MEMORY_POINTS, ALL_POINTS // max(2 * len(order), 1)), 40)
+    result = []
+    for i in sorted(order):
+        rank, device = (int(value) for value in found[:, i])
+        rows, time = rows_of[i], events["time"][rows_of[i]]
+        known = events.known("reserved")[rows]
+        held = events["reserved"][rows[known]]
+        use = uses.get((rank, device))
+        result.append(
+            MemoryCurve(
+                rank=rank if rank >= 0 else None,
+                device=device,
+                allocated=curve(time, events["allocated"][rows], most),
+                reserved=curve(time[known], held, most) if known.any() else None,
+                capacity=use.capacity if use else None,
+                peak_allocated=peaks[i],
+                peak_reserved=int(held.max()) if known.any() else None,
+            )
+        )
+    return result
+
+
+def samples(run: Run) -> Samples | None:
+    """Device samples of every GPU; None without any."""
+    table = run.table("device_samples")
+    if not len(table):
+        return None
+    keys = np.stack([table[column].astype(np.int64) for column in ("rank", "device", "uuid")])
+    found, owner = np.unique(keys, axis=1, return_inverse=True)
+    shown = min(found.shape[1], MOST_GPUS)
+    most = max(min(SAMPLE_POINTS, ALL_POINTS // (shown * len(METRICS))), 40)
+    gpus = [_of_gpu(run, table.take(np.flatnonzero(owner.reshape(-1) == i)), most) for i in range(shown)]
+    reason = _why_apart(run)
+    return Samples(gpus, reason is None, reason)
+
+
+def _why_apart(run: Run) -> str | None:
+    if not any(len(run.table(name)) for name in ("kernels", "copies", "runtime_calls", "host_ops", "ranges")):
+        return "there is no trace to compare the times with"
+    for notice in run.notices:
+        if notice.code in _APART:
+            return notice.message
+    return None
+
+
+def _of_gpu(run: Run, rows: Table, most: int) -> SampleCurves:
+    metrics, time = {}, rows["time"]
+    for name in METRICS:
+        known = rows.known(name)
+        if rows[name].dtype.kind == "f":
+            known &= np.isfinite(rows[name])
+        if known.any():
+            values = rows[name][known]
+            metrics[name] = curve(time[known], values.astype(float) if values.dtype.kind == "f" else values, most)
+    rank, device = int(rows["rank"][0]), int(rows["device"][0])
+    return SampleCurves(
+        rank=rank if rank >= 0 else None,
+        device=device if device >= 0 else None,
+        name=run.strings[int(rows["name"][0])] or None,
+        metrics=metrics,
+        units={name: TABLES["device_samples"].column(name).unit for name in metrics},
+        throttled=_throttled(rows),
+        samples=len(rows),
+    )
+
+
+def _throttled(rows: Table) -> list[Intervals]:
+    """When each reason held: from a sample that gives it to the next sample, or as long as usual after the last one."""
+    known = rows.known("throttle_reasons")
+    time, bits = rows["time"][known], rows["throttle_reasons"][known]
+    if not len(time):
+        return []
+    gaps = np.diff(time)
+    usual = int(np.median(gaps)) if len(gaps) else 1
+    # A pause of the logger is no time that the sample before it speaks for.
+    length = np.append(np.minimum(gaps, max(10 * usual, 1)), max(usual, 1))
+    result = []
+    for reason, label in _REASONS.items():
+        given = (bits & int(reason)) != 0
+        if given.any():
+            start, end = fewer(union(time[given], time[given] + np.maximum(length[given], 1)), MOST_THROTTLED)
+            result.append(Intervals(label, start.tolist(), (end - start).tolist()))
+    return result

@@ -1,0 +1,54 @@
+"""Text of the pictures: one list of strings, long names shortened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from advisor.model import Run
+
+LONGEST = 160  # characters; templates of kernels run to thousands
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """`text` with its middle left out where it is longer: the ends of kernel names tell most."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+
+
+class Names:
+    """Codes of the pictures' strings. `clean` makes text of a recording fit to be shown (no home folders, one line)."""
+
+    def __init__(self, run: Run, clean: Callable[[str], str]) -> None:
+        self.values: list[str] = []
+        self._clean = clean
+        self._run = run
+        self._codes: dict[str, int] = {}
+        self._known: dict[int, int] = {}
+
+    def of_text(self, text: str) -> int:
+        """Code of a text that is ours, not a recording's."""
+        code = self._codes.get(text)
+        if code is None:
+            code = self._codes[text] = len(self.values)
+            self.values.append(text)
+        return code
+
+    def of(self, code: int) -> int:
+        """Code of a text of the run by its code there."""
+        known = self._known.get(code)
+        if known is None:
+            known = self._known[code] = self.of_text(shortened(self.cleaned(code)) or "(no name)")
+        return known
+
+    def cleaned(self, code: int) -> str:
+        """Text of the run as people get to see it, at full length."""
+        return self._clean(self._run.strings[code]) if code >= 0 else ""
+
+    def codes(self, codes: npt.NDArray[np.int64]) -> list[int]:
+        """Codes of many texts of the run."""
+        return [self.of(code) for code in codes.tolist()]
