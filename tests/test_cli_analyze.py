@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from advisor.cli import main
-from advisor.cli.analyze import step_range, write_whole
+from advisor.cli.analyze import step_range
+from advisor.cli.target import write_whole
 from build.workload import Workload
 
 Run = Callable[..., tuple[int, str, str]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor import ingest
 from advisor.model import InputError, Options, Run
-from advisor.report import render
+from advisor.report import render as _render
 
 if TYPE_CHECKING:
     from advisor.derive.inventory import GpuWork
@@ -107,6 +107,19 @@ def analyze(run: Run, **arguments: Any) -> Report:
         )
 
     return engine.analyze(run, **arguments)
+
+
+def render(report: Report, format: str, **style: Any) -> str:
+    """The report as text in one of `advisor.report.FORMATS`; arguments by keyword as `advisor.report.render` has them.
+
+    sarif explains its rules by the pages of all built-in rules, unless `rule_pages` gives others.
+    """
+    if format == "sarif" and "rule_pages" not in style:
+        from advisor.rules.catalogue import catalogue
+        from advisor.rules.describe import pages
+
+        style["rule_pages"] = pages(entry.rule for entry in catalogue()[0])
+    return _render(report, format, **style)
 
 
 __all__ = ["InputError", "Options", "analyze", "info", "load", "render"]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from advisor.cli import console
+from advisor.cli.missing import absent, tell_missing
+from advisor.cli.output import Outputs, output_options
 from advisor.cli.rules import rules_option
-from advisor.cli.target import spare_inputs, target, write_whole
 
+WHAT_IF_FORMATS = ("text", "json", "markdown")
 LEVELS = ("high", "medium", "low")
 
 
@@ -55,14 +54,7 @@ def _options(function: Any) -> Any:
     for option in reversed(
         (
             click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
-            click.option(
-                "--format",
-                "form",
-                type=click.Choice(["text", "json", "markdown"]),
-                default="text",
-                help="Default: text.",
-            ),
-            click.option("--output", metavar="FILE", type=click.Path(), help="Write the report here, not to standard output."),
+            output_options,
             click.option("--select", metavar="RULE", multiple=True, help="Only these rules or families; comma lists are fine."),
             click.option("--ignore", metavar="RULE", multiple=True, help="Without these rules or families."),
             rules_option(),
@@ -104,6 +96,11 @@ def _options(function: Any) -> Any:
                 help="Price of a GPU hour, to print what each finding costs a day on the job's GPUs.",
             ),
             click.option("--redact", is_flag=True, help="Leave source locations out of the report."),
+            click.option(
+                "--allow-missing",
+                is_flag=True,
+                help="Where there is no recording at all, say so and end with status 0; a broken one is an error still.",
+            ),
             click.option("--processes", type=click.IntRange(1), metavar="N", help="Read so many files at a time."),
         )
     ):
@@ -117,6 +114,9 @@ def command(
     paths: tuple[str, ...],
     form: str,
     output: str | None,
+    also: tuple[tuple[str, str], ...],
+    source_root: Path | None,
+    note: str | None,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     rule_dirs: tuple[str, ...],
@@ -133,6 +133,7 @@ def command(
     items_per_step: float | None,
     gpu_hour_cost: float | None,
     redact: bool,
+    allow_missing: bool,
     processes: int | None,
 ) -> int:
     """Find what holds a training run back and print ranked fixes.
@@ -140,8 +141,9 @@ def command(
     All PATHs together are one run: traces of several ranks, an nsys export beside a torch trace, an nvidia-smi log.
     """
     from advisor.model import Options
-    from advisor.report import Style, render
+    from advisor.report import render
     from advisor.rules.catalogue import catalogue, chosen
+    from advisor.rules.describe import pages
     from advisor.rules.engine import analyze
     from advisor.rules.told import check_options
 
@@ -152,13 +154,17 @@ def command(
         raise click.UsageError(
             "--what-if needs names of rules, and goes without --select, --ignore, --fail-on and --gpu-hour-cost"
         )
+    if what_if and (form not in WHAT_IF_FORMATS or also):
+        raise click.UsageError(f"--what-if prints {' or '.join(WHAT_IF_FORMATS)}, and goes without --also")
     _check_framework(framework)
     # Wrong names and places are told before minutes are spent on reading.
     entries, _ = catalogue(rule_dirs)
     ids = {entry.rule.id for entry in chosen(entries, asked or select, ignore)}
     limits = [name.strip() for text in fail_on for name in text.split(",") if name.strip()]
     _check_limits(limits, ids)
-    place = target(output, paths)
+    outputs = Outputs.of(
+        paths, form, output, also, verbosity=1 if verbose else -1 if quiet else 0, source_root=source_root, note=note
+    )
     options = Options(
         gpu=gpu,
         torch_version=torch_version,
@@ -170,18 +176,22 @@ def command(
         step_pattern=step_pattern,
     )
     check_options(options)
+    if allow_missing and absent(paths):
+        tell_missing(outputs, paths)
+        return 0
     run = console.load(paths, options, processes)
-    spare_inputs(place, (trace.path for each in (run, run.fuller) if each is not None for trace in each.traces))
-    verbosity = 1 if verbose else -1 if quiet else 0
+    outputs.spare(trace.path for each in (run, run.fuller) if each is not None for trace in each.traces)
     if asked:
         from advisor.report import what_if as answer
+        from advisor.report.style import Style
         from advisor.rules.what_if import what_if as mended
 
         result = mended(run, asked, rule_dirs=rule_dirs, redact=redact)
-        _print(lambda **style: answer.render(result, form, Style(**style)), place, verbosity)
+        outputs.write(lambda form, **style: answer.render(result, form, Style(**style)))
         return 0
     report = analyze(run, select=select, ignore=ignore, rule_dirs=rule_dirs, redact=redact)
-    _print(lambda **style: render(report, form, **style), place, verbosity)
+    rule_pages = pages(entry.rule for entry in entries) if "sarif" in outputs.forms() else None
+    outputs.write(lambda form, **style: render(report, form, rule_pages=rule_pages, **style))
     return 1 if _fails(report, limits) else 0
 
 
@@ -211,14 +221,3 @@ def _fails(report: Any, limits: list[str]) -> bool:
         if name in found:
             return True
     return False
-
-
-def _print(rendered: Callable[..., str], place: Path | None, verbosity: int) -> None:
-    """What `rendered` gives in the style that its place asks for."""
-    if place is not None:
-        write_whole(place, rendered(color=False, width=100, verbosity=verbosity))
-        return
-    width = shutil.get_terminal_size((100, 24)).columns
-    unicode = "utf" in (sys.stdout.encoding or "").lower()
-    color = console.color()
-    console.write(rendered(color=color, width=width, verbosity=verbosity, unicode=unicode))

@@ -3,6 +3,7 @@
 from advisor.model.devices import Device
 from advisor.model.pictures import Pictures
 from advisor.model.report import Breakdown, Evidence, Finding, Fix, Location, Report, RuleOutcome, Saving
+from advisor.model.rule_page import RulePage
 from advisor.model.run import Capture, InputError, Notice, Options, Run, Trace
 from advisor.model.schema import TABLES, CopyKind, MemoryKind, MemorySource, RangeKind, SyncKind, ThrottleReason
 from advisor.model.tables import Strings, Table
@@ -30,6 +31,7 @@ __all__ = [
     "RangeKind",
     "Report",
     "RuleOutcome",
+    "RulePage",
     "Run",
     "Saving",
     "Strings",

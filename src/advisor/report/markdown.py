@@ -22,13 +22,19 @@ _BLOCK_START = re.compile(r"^(?=[-+=#])|^\d+(?=[.)](?:\s|$))")
 
 def render(report: Report, style: Style | None = None) -> str:
     """Below `LIMIT` characters; what does not fit is left out, and the text says so."""
+    return document(report, style.note if style else None)
+
+
+def document(report: Report, note: str | None = None, limit: int = LIMIT, in_table: int = _IN_TABLE) -> str:
+    """The same below another limit, with at most `in_table` findings on the first screen. note: a line below the verdict."""
     main, also = t.sections(report)
     findings = gates.standing(report, main + also)
     first = [
         f"### {escape(verdict(report))}",
         *(f"**{escape(text)}**" for text in alerts(report)),
+        *([escape(t.shorten(t.clean(note), _TITLE))] if note else []),
         *_gates(report),
-        *_overview(findings, report.step_ns),
+        *_overview(findings, report.step_ns, in_table),
     ]
     folded = [
         *_baseline(report),
@@ -41,22 +47,30 @@ def render(report: Report, style: Style | None = None) -> str:
         *_notices(report),
         *_run(report),
     ]
-    return _joined([*first, *folded])
+    return joined([*first, *folded], limit)
 
 
-def _joined(blocks: Iterable[str]) -> str:
+def joined(blocks: Iterable[str], limit: int = LIMIT) -> str:
     """Blocks one after another as long as they fit; blocks are whole, so leaving one out breaks nothing."""
-    text, left_out = "", 0
-    room = LIMIT - 300  # for the sentence at the end
+    parts, left_out = [], 0
+    room = limit - 300  # for the sentence at the end
     for block in blocks:
-        if len(text) + len(block) + 2 > room:
+        size = length(block) + 2
+        if size > room:
             left_out += 1
         else:
-            text += block + "\n\n"
+            parts.append(block + "\n\n")
+            room -= size
+    text = "".join(parts)
     if left_out:
-        text += f"_{t.count(left_out, 'part')} left out to keep this below {LIMIT:,} characters. "
+        text += f"_{t.count(left_out, 'part')} left out to keep this below {limit:,} characters. "
         text += "`advisor analyze` on the same files prints all of it._\n\n"
     return text.rstrip("\n") + "\n"
+
+
+def length(text: str) -> int:
+    """Characters as code hosts count them: of UTF-16, where an emoji is two."""
+    return len(text) + sum(character > "\uffff" for character in text)
 
 
 def escape(text: object) -> str:
@@ -137,17 +151,17 @@ def _baseline(report: Report) -> Iterator[str]:
     yield details(f"Baseline: {counted}", ["\n".join(lines), *([escape(t.sentence(advice))] if advice else [])])
 
 
-def _overview(findings: list[Finding], step_ns: int | None) -> Iterator[str]:
+def _overview(findings: list[Finding], step_ns: int | None, most: int) -> Iterator[str]:
     if not findings:
         return
     rows = []
-    for number, finding in enumerate(findings[:_IN_TABLE], 1):
+    for number, finding in enumerate(findings[:most], 1):
         title = escape(t.shorten(t.sentence(finding.title), _TITLE))
         saving = t.saving_short(finding.saving, step_ns).replace("<", "\\<")
         rows.append([str(number), title, saving, finding.severity, finding.confidence])
     yield table(["#", "Finding", "Saving per step", "Severity", "Confidence"], rows, right=[0])
-    if len(findings) > _IN_TABLE:
-        yield f"and {t.count(len(findings) - _IN_TABLE, 'more finding')}."
+    if len(findings) > most:
+        yield f"and {t.count(len(findings) - most, 'more finding')} below."
 
 
 def _finding(number: int, finding: Finding, step_ns: int | None) -> str:

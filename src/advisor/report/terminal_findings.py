@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from advisor.model import Evidence, Finding, Fix
 from advisor.report import text as t
-from advisor.report.source import source_line
 from advisor.report.terminal_page import Page
 
 IN_FULL = 3  # findings shown in full by default ...
@@ -114,7 +113,7 @@ def _places(page: Page, finding: Finding) -> None:
         share = "" if location.share is None else f"  {t.percent(location.share)}"
         where = t.place(location.file, location.line, location.function)
         page.paragraph((where, "title"), share, indent=_INDENT + 2, hang=_INDENT + 4)
-        quoted = source_line(page.style.source_root, location)
+        quoted = page.style.source.line(location) if page.style.source else None
         if quoted:
             page.line((t.shorten(quoted, page.width - _INDENT - 4), "code"), indent=_INDENT + 4)
     if len(places) < len(finding.locations):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from advisor.model import RulePage
 from advisor.rules.fixes import filled
 from advisor.rules.rule import FixTemplate, Rule
 
@@ -34,6 +37,15 @@ def markdown(rule: Rule) -> str:
     if rule.fixes:
         parts.append("## Fixes\n\n" + "\n\n".join(map(_fix, rule.fixes)))
     return "\n\n".join(parts) + "\n"
+
+
+def page(rule: Rule) -> RulePage:
+    return RulePage(rule.id, rule.family, rule.title, rule.summary.strip(), markdown(rule))
+
+
+def pages(rules: Iterable[Rule]) -> dict[str, RulePage]:
+    """The pages of these rules by id."""
+    return {rule.id: page(rule) for rule in rules}
 
 
 def _fix(fix: FixTemplate) -> str:

@@ -1,0 +1,84 @@
+"""A JUnit report: every rule is a test case, and so is every condition that the user gave.
+
+A rule fails where one of its findings makes a condition fail. Where no condition was given it fails where `--fail-on low`
+would: a test report is read by people in place of the exit status, and without failures it says that all is well.
+"""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as xml
+
+from advisor.model import Condition, Report, RuleOutcome
+from advisor.report import text as t
+from advisor.report.review import Reviewed, counts, details, reviewed
+from advisor.report.style import Style
+from advisor.report.summary import verdict
+
+_COUNTED = {"failure": "failures", "error": "errors", "skipped": "skipped"}
+
+
+def render(report: Report, style: Style | None = None) -> str:
+    found: dict[str, list[Reviewed]] = {}
+    for one in reviewed(report, style):
+        found.setdefault(one.finding.rule, []).append(one)
+    names = {rule.id for rule in report.rules}
+    rules = [*report.rules, *(RuleOutcome(name, "found") for name in found if name not in names)]
+    suites = [_suite("rules", [_rule(rule, found.get(rule.id, []), report) for rule in rules], verdict(report))]
+    if report.gates and report.gates.conditions:
+        failing = report.gates.failing
+        suites.append(_suite("conditions", [_condition(one, one in failing) for one in report.gates.conditions]))
+    top = xml.Element("testsuites", name="gpu-advisor")
+    top.extend(suites)
+    for key in ("tests", "failures", "errors"):
+        top.set(key, str(sum(int(suite.get(key, "0")) for suite in suites)))
+    xml.indent(top)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + xml.tostring(top, encoding="us-ascii").decode() + "\n"
+
+
+def _suite(name: str, cases: list[xml.Element], output: str | None = None) -> xml.Element:
+    suite = xml.Element("testsuite", name=f"advisor {name}", tests=str(len(cases)))
+    for tag, key in _COUNTED.items():
+        suite.set(key, str(sum(case.find(tag) is not None for case in cases)))
+    suite.extend(cases)
+    if output:
+        xml.SubElement(suite, "system-out").text = t.clean(output)
+    return suite
+
+
+def _case(group: str, name: str) -> xml.Element:
+    return xml.Element("testcase", classname=f"advisor.{group}", name=t.clean(name), time="0")
+
+
+def _told(case: xml.Element, tag: str, kind: str, message: str, lines: list[str]) -> None:
+    """A child with the message and all details; characters that XML cannot hold are shown as escapes."""
+    child = xml.SubElement(case, tag, type=kind, message=t.clean(message))
+    child.text = "\n".join(map(t.clean, lines)) or None
+
+
+def _rule(rule: RuleOutcome, found: list[Reviewed], report: Report) -> xml.Element:
+    case = _case("rules", rule.id)
+    if rule.outcome == "error":
+        _told(case, "error", "error", rule.reason or "the rule failed", [])
+    elif rule.outcome == "not-applicable":
+        hint = [f"To judge: {rule.capture}"] if rule.capture else []
+        _told(case, "skipped", "not-applicable", rule.reason or "the input lacks what the rule needs", hint)
+    asked = bool(report.gates and (report.gates.conditions or report.gates.advisory))
+    failing = [one for one in found if one.failing or (not asked and not one.accepted and counts(one.finding))]
+    lines = [line for one in found for line in (one.headline, *(f"  {line}" for line in details(one, report.step_ns)))]
+    if failing:
+        _told(case, "failure", failing[0].finding.severity, failing[0].headline, lines)
+    elif lines:
+        xml.SubElement(case, "system-out").text = "\n".join(map(t.clean, lines))
+    return case
+
+
+def _condition(condition: Condition, failing: bool) -> xml.Element:
+    case = _case("conditions", f"{condition.kind}: {condition.name}")
+    lines = [condition.reason] if condition.reason else []
+    if failing:
+        _told(case, "failure", condition.state, condition.text, lines)
+    elif condition.state == "not-judged":
+        _told(case, "skipped", condition.state, condition.text, lines)
+    else:
+        xml.SubElement(case, "system-out").text = t.clean(condition.text)
+    return case
