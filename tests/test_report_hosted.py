@@ -34,7 +34,7 @@ GOLDEN = TESTS / "golden" / "hosted"
 SARIF = jsonschema.Draft4Validator(json.loads((TESTS / "vendor/sarif/sarif-schema-2.1.0.json").read_text("utf-8")))
 JUNIT = xmlschema.XMLSchema(str(TESTS / "vendor/junit/junit-10.xsd"))
 FILES = {"github": "github.txt", "sarif": "sarif.json", "junit": "junit.xml", "gitlab": "gitlab.json", "comment": "comment.md"}
-PAGE = RulePage("pageable-copy", "transfer", "Copies from pageable memory", "What it\nmeasures.\n\nMore.", "# pageable-copy\n\n`{x}`\n")
+PAGE = RulePage("pageable-copy", "transfer", "Copies from pageable memory", "What it\nmeasures.\n\nMore.", "# Page\n\n`{x}`\n")
 
 
 def gated() -> Report:
