@@ -75,7 +75,7 @@ class Rectangles:
 def rectangles(start: Ints, end: Ints, depth: Ints, category: Ints, most: int, narrow: int) -> Rectangles:
     """At most `most` rectangles (at least one a depth) for events that do not overlap on a depth and are not empty.
 
-    narrow: what is too short to tell apart at full view, ns; twice, four times as much where that leaves too many.
+    narrow: what is too short to tell apart, ns; half as much again, and again, where that leaves too many.
     """
     order = np.lexsort((start, depth))
     s, e, d = start[order], end[order], depth[order]
@@ -87,7 +87,7 @@ def rectangles(start: Ints, end: Ints, depth: Ints, category: Ints, most: int, n
         first[1:] = ~(short[1:] & short[:-1]) | (d[1:] != d[:-1]) | (s[1:] - e[:-1] >= limit)
         if int(first.sum()) == int((np.diff(d) > 0).sum()) + 1:
             break  # one a depth is the least
-        limit *= 2
+        limit += (limit + 1) // 2
     group = np.cumsum(first) - 1
     at = np.flatnonzero(first)
     length = e - s

@@ -13,7 +13,7 @@ from advisor.model.pictures import Pictures, RankMap, Roofline, StepMap, StepMar
 from advisor.pictures.curves import memory_curves, samples
 from advisor.pictures.names import Names
 from advisor.pictures.tables import kernel_table, rank_map, roofline, step_map, step_marks
-from advisor.pictures.timeline import MOST_RECTANGLES, shown, timeline
+from advisor.pictures.timeline import shown, timeline
 from advisor.replay.changes import Edit
 
 T = TypeVar("T")
@@ -79,8 +79,7 @@ def gather(
 
 def _timelines(run: Run, names: Names, findings: Sequence[Finding], edits: Mapping[str, Sequence[Edit]]) -> list[Timeline]:
     views = shown(run)
-    share = MOST_RECTANGLES // max(len(views), 1)
-    return [timeline(run, view, names, findings, edits, share) for view in views]
+    return [timeline(run, view, names, findings, edits, len(views)) for view in views]
 
 
 def _steps_of_ranks(run: Run) -> StepMap | None:

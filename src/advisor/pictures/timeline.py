@@ -21,10 +21,11 @@ from advisor.pictures.names import Names
 from advisor.pictures.tracks import CATEGORIES, Events, cause_of, gpu_tracks, host_tracks, idle_track
 from advisor.replay.changes import Edit
 
-PIXELS = 2000  # of a full view: what is narrower than one of them may be merged
+# Parts of a full view: what is narrower than one may be merged. A screen has about 2000; the rest is for zooming in.
+FINEST = 32_000
 MOST_RECTANGLES = 12_000  # over all timelines
-MOST_LINKS = 1500  # of one timeline
-MOST_DEPTHS = 16
+MOST_LINKS = 4000  # over all timelines
+MOST_DEPTHS = 32
 MEMORY_POINTS = 800
 
 
@@ -96,13 +97,16 @@ def timeline(
     names: Names,
     findings: Sequence[Finding],
     edits: Mapping[str, Sequence[Edit]],
-    most: int = MOST_RECTANGLES,
+    views: int = 1,
 ) -> Timeline:
-    """The timeline of a step with at most `most` rectangles, or one a depth of each track where those are more."""
+    """The timeline of a step, one of so many views that share the bounds.
+
+    At most MOST_RECTANGLES rectangles, or one a depth of each track where those are more.
+    """
     low, high = view.low, view.high
     notes: list[str] = []
     events, breakdowns = _events(run, view, notes)
-    drawn = _drawn(events, view, most, notes)
+    drawn = _drawn(events, view, MOST_RECTANGLES // views, notes)
     found = steps(run)
     number = int(found.number[view.step])
     tracks = [_track(each, depths, rects, hidden, names, low) for each, depths, rects, hidden in drawn]
@@ -124,7 +128,7 @@ def timeline(
         breakdown=breakdowns,
         categories=list(CATEGORIES),
         tracks=tracks,
-        links=_links(run, events, drawn, low, high),
+        links=_links(run, events, drawn, low, high, MOST_LINKS // views),
         highlights=flagged,
         memory=_memory(run, view),
         notes=notes,
@@ -156,7 +160,7 @@ _Drawn = tuple[Events, npt.NDArray[np.int64], Rectangles, int]
 
 def _drawn(events: list[Events], view: View, most: int, notes: list[str]) -> list[_Drawn]:
     """Rectangles of all tracks. What a track does not need of its share goes to those that need more."""
-    narrow = max((view.high - view.low) // PIXELS, 1)
+    narrow = max((view.high - view.low) // FINEST, 1)
     depths = [cause_of(each.category) if each.kind == "idle" else lanes(each.start, each.end, MOST_DEPTHS) for each in events]
     kept = [depth < MOST_DEPTHS for depth in depths]
     wanted = [int(keep.sum()) for keep in kept]
@@ -224,7 +228,7 @@ def _track(each: Events, depth: npt.NDArray[np.int64], made: Rectangles, hidden:
     )
 
 
-def _links(run: Run, events: list[Events], drawn: list[_Drawn], low: int, high: int) -> Links:
+def _links(run: Run, events: list[Events], drawn: list[_Drawn], low: int, high: int, most: int) -> Links:
     """Launches of the operations that are drawn one by one; of too many those of the longest operations."""
     calls, call_of = run.table("runtime_calls"), links(run).call
     track = np.full(len(calls), -1, np.int64)
@@ -249,8 +253,8 @@ def _links(run: Run, events: list[Events], drawn: list[_Drawn], low: int, high: 
         found.append(np.stack([call, np.full(len(call), number), single, made.end[single] - made.start[single]]))
     rows = np.concatenate(found, axis=1) if found else np.empty((4, 0), np.int64)
     order = np.argsort(-rows[3], kind="stable")
-    left_out += max(len(order) - MOST_LINKS, 0)
-    call, to_track, to_rectangle, _ = rows[:, np.sort(order[:MOST_LINKS])]
+    left_out += max(len(order) - most, 0)
+    call, to_track, to_rectangle, _ = rows[:, np.sort(order[:most])]
     return Links(
         from_track=track[call].tolist(),
         from_ns=(calls["start"][call] - low).tolist(),
