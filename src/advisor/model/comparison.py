@@ -19,13 +19,24 @@ Verdict = Literal["faster", "slower", "no-measurable-change", "cannot-tell"]
 # allowance for what differs between runs; none where there is no interval.
 Method = Literal["repeats", "single-recording", "none"]
 Per = Literal["step", "item"]
-Status = Literal["new", "worse", "better", "same", "gone", "folded", "not-judged", "first-judged"]
+Status = Literal["new", "worse", "gone", "better", "uncovered", "faded", "first-judged", "not-judged", "folded", "same"]
 Conclusion = Literal["step", "categories", "kernels", "findings", "promises"]
 Kept = Literal["kept", "less", "more", "unclear"]
 
 VERDICTS: tuple[Verdict, ...] = ("faster", "slower", "no-measurable-change", "cannot-tell")
 # In the order in which they are listed. The first two are what a reviewer must see.
-STATUSES: tuple[Status, ...] = ("new", "worse", "gone", "better", "first-judged", "not-judged", "folded", "same")
+STATUSES: tuple[Status, ...] = (
+    "new",
+    "worse",
+    "gone",
+    "better",
+    "uncovered",
+    "faded",
+    "first-judged",
+    "not-judged",
+    "folded",
+    "same",
+)
 WORSENED: tuple[Status, ...] = ("new", "worse")
 
 

@@ -14,6 +14,11 @@ Severity = Literal["high", "medium", "low", "info"]
 Confidence = Literal["high", "medium", "low"]
 Outcome = Literal["found", "clean", "not-applicable", "error"]
 
+# How the reasons begin of rules that saw something which stands not as a finding of its own: it is worth too little (outcome
+# `clean`), or part of another finding (outcome `found`).
+SEEN_BUT_SMALL = "seen, but worth at most"
+REPORTED_UNDER = "reported under"
+
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 

@@ -18,6 +18,7 @@ import numpy as np
 from advisor.derive.bounds import TwoSided
 from advisor.derive.breakdown import breakdown
 from advisor.model import Notice, Report, RuleOutcome, Run
+from advisor.model.report import REPORTED_UNDER, SEEN_BUT_SMALL
 from advisor.replay.changes import Edit
 from advisor.rules.catalogue import Entry, catalogue, chosen
 from advisor.rules.contract import Context, Draft, NotApplicable
@@ -217,14 +218,14 @@ def _standing(run: Run, judged: list[Judged], paced: Pace, redact: bool) -> tupl
         kept = [each for each in made if each.finding.saving is None or each.finding.saving.high_ns >= least]
         if made and not kept:
             most = max(each.finding.saving.high_ns for each in made if each.finding.saving)
-            state, reason = "clean", f"seen, but worth at most {most / step.step_ns if step else 0:.1%} of the step"
+            state, reason = "clean", f"{SEEN_BUT_SMALL} {most / step.step_ns if step else 0:.1%} of the step"
         all_kept += kept
         outcome[one.rule.id] = RuleOutcome(one.rule.id, state, reason, one.capture)
     lent = {each.finding.rule for each in all_kept if each.lent}
     under = folded([each.finding for each in all_kept], {one.rule.id: one.rule for one in judged}, lent)
     all_kept = retimed(all_kept, under, step.step_ns if step else 0)
     for name, top in under.items():
-        outcome[name] = RuleOutcome(name, "found", f"reported under {top}")
+        outcome[name] = RuleOutcome(name, "found", f"{REPORTED_UNDER} {top}")
     by_print = {each.finding.fingerprint: each for each in all_kept if each.finding.rule not in under}
     order = ranked([each.finding for each in by_print.values()])
     return [by_print[finding.fingerprint] for finding in order], list(outcome.values())

@@ -15,6 +15,7 @@ from advisor.model import CopyKind, Run
 from advisor.rules.plain import plain_text
 
 VERSIONS = ("torch_version", "cuda_runtime_version", "cuda_driver_version", "driver_version", "nccl_version", "backend")
+_COVERED = 0.9  # share of the matrix kernels' time whose shapes must be known
 _SHAPES = 8  # of matrix products, those with most FLOPs: enough to see another batch or width
 
 
@@ -67,8 +68,10 @@ def _matrix(run: Run) -> tuple[int | None, list[list[float]] | None]:
     found = products(run)
     if not len(found.op) and run.fuller is not None:
         found = products(run.fuller)
-    flops = float(found.flops.sum()) / max(found.steps, 1)
-    if not len(found.op) or not 0 < flops < 1e25:
+    # Recomputed forward passes are the program's choice, not its work.
+    flops = float(found.flops[~found.again].sum()) / max(found.steps, 1)
+    known = int(found.gpu_ns.sum())
+    if not len(found.op) or not 0 < flops < 1e25 or known < _COVERED * (known + found.unknown_ns):
         return None, None
     plain = found.kind == GEMM
     sizes = np.stack([found.batch[plain], found.m[plain], found.n[plain], found.k[plain]], axis=1)
