@@ -18,7 +18,7 @@ import click
 from advisor.api import analyze, load
 from advisor.cli import COMMANDS
 from advisor.cli import cli as program
-from advisor.model import TABLES, schema
+from advisor.model import TABLES, schema, schema_memory
 from advisor.report import render
 from advisor.report.json_document import schema as report_schema
 from advisor.rules.catalogue import Entry, catalogue
@@ -106,9 +106,13 @@ def event_model() -> str:
         ]
         parts.append(table(["column", "type", "unit", "meaning", "not recorded"], rows).rstrip("\n"))
     parts.append("## Kinds")
-    for name, kind in inspect.getmembers(
-        schema, lambda value: isinstance(value, EnumMeta) and value.__module__ == schema.__name__
-    ):
+    kinds = {
+        name: value
+        for module in (schema, schema_memory)
+        for name, value in vars(module).items()
+        if isinstance(value, EnumMeta) and value.__module__ == module.__name__
+    }
+    for name, kind in sorted(kinds.items()):
         members: Any = kind
         parts.append(f"### {name}\n\n{inspect.getdoc(kind)}")
         parts.append(table(["value", "name"], [[_value(name, member), member.name] for member in members]).rstrip("\n"))

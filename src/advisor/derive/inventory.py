@@ -36,6 +36,7 @@ class GpuWork:
 def table_counts(run: Run) -> dict[str, int]:
     """Rows of each table, communication kernels, and steps that are marked (each once)."""
     counts = {name: len(run.table(name)) for name in COUNTED}
+    counts["memory_events"] += len(run.table("allocator_events"))
     counts["collectives"] = int(np.count_nonzero(kernel_kinds(run).of(KernelClass.COMMUNICATION)))
     counts["steps"] = len(marked_steps(run))
     return counts

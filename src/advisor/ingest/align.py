@@ -81,8 +81,10 @@ def _moved(table: Table, offset: int, rank: int | None, codes: npt.NDArray[np.in
     changed: dict[str, Any] = {}
     for column in table.spec.columns:
         values = table[column.name]
-        if column.unit == "ns" and offset:
+        if column.unit == "ns" and offset and column.missing is None:
             changed[column.name] = values + offset
+        elif column.unit == "ns" and offset and table.has(column.name):
+            changed[column.name] = np.where(table.known(column.name), values + offset, values)
         elif column.name == "rank" and rank is not None:
             changed[column.name] = np.where(table.known("rank"), values, np.int32(rank))
         elif column.unit == "text" and codes is not None and table.has(column.name):

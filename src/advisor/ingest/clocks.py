@@ -36,10 +36,11 @@ def bounds(trace: Trace) -> tuple[int, int] | None:
     """First and last time in the trace, in its own ns. None if it holds no times."""
     first, last = [], []
     for table in trace.tables.values():
-        names = {column.name for column in table.spec.columns if column.unit == "ns"}
+        names = {column.name for column in table.spec.columns if column.unit == "ns" and table.has(column.name)}
         if names and len(table):
-            first.append(int(table["start" if "start" in names else "time"].min()))
-            last.append(int(table["end" if "end" in names else "start" if "start" in names else "time"].max()))
+            known = slice(None) if "start" in names else table.known("time")
+            first.append(int(table["start" if "start" in names else "time"][known].min()))
+            last.append(int(table["end" if "end" in names else "start" if "start" in names else "time"][known].max()))
     return (min(first), max(last)) if first else None
 
 

@@ -65,9 +65,6 @@ _TEXT: tuple[_Entry, ...] = (
     ((r"(?i)\A\s*(<!doctype html|<html)",), "a web page"),
 )
 
-_SNAPSHOT = f"a CUDA memory snapshot, {_LATER}"
-_PICKLE = "a Python pickle, which could run code and is never loaded"
-
 
 def recognise(head: bytes) -> str | None:
     """What the file with these first (decompressed) bytes is, if it is a known kind that no reader takes; else None."""
@@ -76,8 +73,6 @@ def recognise(head: bytes) -> str | None:
     for magic, what in _MAGIC:
         if head.startswith(magic):
             return what
-    if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
-        return _SNAPSHOT if b"segments" in head[:4096] or b"device_traces" in head else _PICKLE
     text = as_text(head)
     if text is None:
         return _first(_BINARY, head.decode("latin-1"))

@@ -54,9 +54,9 @@ def _possible_times(table: Table) -> npt.NDArray[np.bool_] | None:
     if not len(table) or not times:
         return None
     bad = np.zeros(len(table), bool)
-    for values in times.values():
+    for name, values in times.items():
         if int(values.min()) < -FARTHEST_NS or int(values.max()) > FARTHEST_NS:
-            bad |= (values < -FARTHEST_NS) | (values > FARTHEST_NS)
+            bad |= table.known(name) & ((values < -FARTHEST_NS) | (values > FARTHEST_NS))
     if "end" in times:
         lasts = times["end"] - times["start"]
         if int(lasts.min()) < 0 or int(lasts.max()) > LONGEST_NS:

@@ -6,13 +6,16 @@ from advisor.model.report import Breakdown, Evidence, Finding, Fix, Location, Re
 from advisor.model.rule_page import RulePage
 from advisor.model.run import Capture, InputError, Notice, Options, Run, Trace
 from advisor.model.schema import TABLES, CopyKind, MemoryKind, MemorySource, RangeKind, SyncKind, ThrottleReason
+from advisor.model.schema_memory import AllocatorAction, BlockState
 from advisor.model.tables import Strings, Table
 from advisor.model.verdict import Accepted, BaselineVerdict, Condition, Verdict
 
 __all__ = [
     "TABLES",
     "Accepted",
+    "AllocatorAction",
     "BaselineVerdict",
+    "BlockState",
     "Breakdown",
     "Capture",
     "Condition",

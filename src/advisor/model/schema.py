@@ -8,13 +8,32 @@ Conventions, valid for every table:
   a number by hand. A column whose `missing` is None is present in every row.
 * `rank` and `process` together with `correlation` or `op` form a join key; none of those ids is unique on its own.
 
-This module is the only home of these facts: docs/event-model.md is generated from it.
+This module and `schema_memory` are the only home of these facts: docs/event-model.md is generated from them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from advisor.model.columns import (
+    CONTEXT as _CONTEXT,
+)
+from advisor.model.columns import CORRELATION as _CORRELATION
+from advisor.model.columns import DEVICE as _DEVICE
+from advisor.model.columns import GPU as _GPU
+from advisor.model.columns import GRAPH_NODE as _GRAPH_NODE
+from advisor.model.columns import HOST as _HOST
+from advisor.model.columns import OP as _OP
+from advisor.model.columns import PROCESS as _PROCESS
+from advisor.model.columns import RANK as _RANK
+from advisor.model.columns import START as _START
+from advisor.model.columns import STREAM as _STREAM
+from advisor.model.columns import THREAD as _THREAD
+from advisor.model.columns import TIME as _TIME
+from advisor.model.columns import Column, TableSpec
+from advisor.model.columns import text as _text
+from advisor.model.columns import value as _u
+from advisor.model.schema_memory import ALLOCATOR_TABLES
 
 
 class CopyKind(IntEnum):
@@ -89,57 +108,6 @@ class ThrottleReason(IntEnum):
     HW_THERMAL = 0x40
     HW_POWER_BRAKE = 0x80
     DISPLAY_CLOCKS = 0x100
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: NumPy dtype, unit, meaning, and the value that stands for "not recorded" (None: always recorded)."""
-
-    name: str
-    dtype: str
-    unit: str
-    meaning: str
-    missing: float | int | None = None
-
-
-@dataclass(frozen=True)
-class TableSpec:
-    """One table: what a row is, its columns, and the column it is ordered by."""
-
-    name: str
-    row: str
-    columns: tuple[Column, ...]
-    order: str = "start"
-
-    def column(self, name: str) -> Column:
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise KeyError(f"table {self.name} has no column {name!r}")
-
-
-def _text(name: str, meaning: str) -> Column:
-    return Column(name, "int32", "text", meaning, -1)
-
-
-_START = Column("start", "int64", "ns", "begin")
-_END = Column("end", "int64", "ns", "end; never before start")
-_TIME = Column("time", "int64", "ns", "moment")
-_RANK = Column("rank", "int32", "", "rank of the process in the job", -1)
-_PROCESS = Column("process", "int64", "", "operating-system process id, as far as the file tells", -1)
-_THREAD = Column("thread", "int64", "", "operating-system thread id", -1)
-_DEVICE = Column("device", "int32", "", "CUDA ordinal as the process sees it", -1)
-_CONTEXT = Column("context", "int64", "", "CUDA context id", -1)
-_STREAM = Column("stream", "int64", "", "CUDA stream id", -1)
-_CORRELATION = Column("correlation", "int64", "", "joins a CUDA call and the GPU work it launched, within (rank, process)", -1)
-_OP = Column("op", "int64", "", "joins to host_ops.op (external id), within (rank, process)", -1)
-_GRAPH_NODE = Column("graph_node", "int64", "", "CUDA graph node that ran; missing outside graphs", -1)
-_GPU = (_START, _END, _RANK, _PROCESS, _DEVICE, _CONTEXT, _STREAM, _CORRELATION)
-_HOST = (_START, _END, _RANK, _PROCESS, _THREAD)
-
-
-def _u(name: str, dtype: str, unit: str, meaning: str) -> Column:
-    return Column(name, dtype, unit, meaning, float("nan") if dtype.startswith("float") else -1)
 
 
 TABLES: dict[str, TableSpec] = {
@@ -380,5 +348,6 @@ TABLES: dict[str, TableSpec] = {
             ),
             order="a",
         ),
+        *ALLOCATOR_TABLES,
     )
 }
