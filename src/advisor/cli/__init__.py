@@ -25,6 +25,7 @@ _READER_LEFT = 141  # as a shell says of a program that SIGPIPE ended
 # name -> ("module:attribute", one line for `advisor --help`). The only place where a command is registered.
 COMMANDS: dict[str, tuple[str, str]] = {
     "analyze": ("advisor.cli.analyze:command", "Find what holds a training run back and print ranked fixes."),
+    "comment": ("advisor.cli.comment:command", "Post a report as a comment on a pull request, or update it."),
     "info": ("advisor.cli.info:command", "Say what recordings hold, without judging them."),
     "rules": ("advisor.cli.rules:command", "List the rules and what each needs in the input."),
     "explain": ("advisor.cli.explain:command", "Explain one rule: what it looks for, why it matters, how to mend it."),

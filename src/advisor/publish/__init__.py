@@ -1,0 +1,1 @@
+"""What leaves the machine because somebody asked for it: reports posted to a code host. Nothing else opens a connection."""
