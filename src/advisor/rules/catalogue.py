@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -75,6 +75,20 @@ def chosen(entries: list[Entry], select: Iterable[str] = (), ignore: Iterable[st
     if not kept:
         raise InputError("no rule is left to run: --ignore takes away all that --select names")
     return kept
+
+
+def adjusted(entries: list[Entry], thresholds: Mapping[str, Mapping[str, float]]) -> list[Entry]:
+    """The entries with other values of thresholds, by rule id and name. InputError for a rule or threshold there is not."""
+    changed = {entry.rule.id: entry for entry in entries}
+    for rule_id, values in thresholds.items():
+        entry = find(entries, rule_id)
+        known = entry.rule.thresholds
+        for name in values:
+            if name not in known:
+                raise InputError(f"rule {rule_id!r} has no threshold {name!r}{nearest(name, known)}")
+        own = {name: replace(one, value=float(values.get(name, one.value))) for name, one in known.items()}
+        changed[rule_id] = replace(entry, rule=replace(entry.rule, thresholds=own))
+    return list(changed.values())
 
 
 def find(entries: list[Entry], rule_id: str) -> Entry:

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from advisor.derive.breakdown import breakdown
 from advisor.model import Notice, Report, RuleOutcome, Run
 from advisor.model.report import REPORTED_UNDER, SEEN_BUT_SMALL
 from advisor.replay.changes import Edit
-from advisor.rules.catalogue import Entry, catalogue, chosen
+from advisor.rules.catalogue import Entry, adjusted, catalogue, chosen
 from advisor.rules.contract import Context, Draft, NotApplicable
 from advisor.rules.cost import priced
 from advisor.rules.findings import Candidate, Judged, candidates, checked, claims, fingerprint, listed, retimed, saving_of
@@ -44,18 +44,21 @@ def analyze(
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
     rule_dirs: Sequence[str | Path] = (),
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
     version: str | None = None,
     redact: bool = False,
     pictures: bool = False,
 ) -> Report:
     """Judge a run by the selected rules (names of rules or families; none: all).
 
-    `version` is the program's, printed in the report; `redact` leaves source locations out; `pictures` fills
-    `Report.pictures`. The same run gives the same report, byte for byte. InputError for an unknown name in `select` or
-    `ignore`, for rules that cannot be loaded, and for options of the run that cannot be: an unknown GPU, no version, steps
-    that select none.
+    `thresholds`: rule -> threshold -> value in place of the one of the rule's file. `version` is the program's, printed in the
+    report; `redact` leaves source locations out; `pictures` fills `Report.pictures`. The same run gives the same report, byte
+    for byte. InputError for an unknown name in `select`, `ignore` or `thresholds`, for rules that cannot be loaded, and for
+    options of the run that cannot be: an unknown GPU, no version, steps that select none.
     """
-    report, changes = analyze_with_changes(run, select=select, ignore=ignore, rule_dirs=rule_dirs, version=version, redact=redact)
+    report, changes = analyze_with_changes(
+        run, select=select, ignore=ignore, rule_dirs=rule_dirs, thresholds=thresholds, version=version, redact=redact
+    )
     if pictures:
         from advisor.pictures.gather import gather
 
@@ -69,6 +72,7 @@ def analyze_with_changes(
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
     rule_dirs: Sequence[str | Path] = (),
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
     version: str | None = None,
     redact: bool = False,
 ) -> tuple[Report, dict[str, tuple[Edit, ...]]]:
@@ -76,7 +80,8 @@ def analyze_with_changes(
     from advisor import __version__
 
     entries, notices = catalogue(rule_dirs)
-    entries = chosen(entries, select, ignore)
+    entries = chosen(adjusted(entries, thresholds or {}), select, ignore)
+    notices += _changed(thresholds or {})
     check_options(run.options)
     check_steps(run)
     paced = pace(run)
@@ -104,6 +109,12 @@ def analyze_with_changes(
         },
     )
     return report, {one.finding.fingerprint: one.shows for one in standing if one.shows}
+
+
+def _changed(thresholds: Mapping[str, Mapping[str, float]]) -> list[Notice]:
+    """A report by other thresholds says so: it is not to be compared with one by the usual ones."""
+    names = [f"{rule}.{name} = {value:g}" for rule in sorted(thresholds) for name, value in sorted(thresholds[rule].items())]
+    return [Notice("thresholds-changed", f"judged by other thresholds than usual: {', '.join(names)}")] if names else []
 
 
 def outcomes(run: Run, entries: Sequence[Entry], step: TwoSided | None) -> tuple[list[Judged], list[Notice]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import tomllib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from advisor.model import TABLES, InputError
 from advisor.rules.validity import NO_CONDITION, VENDORS, Validity, parse_version
@@ -65,6 +66,22 @@ class Threshold:
     value: float
     unit: str
     reason: str
+
+    @property
+    def most(self) -> float:
+        """The largest value that makes sense, as the unit tells; the smallest is 0."""
+        if self.unit.endswith("0..1"):
+            return 1.0
+        return 100.0 if self.unit.startswith(("%", "percentage")) else math.inf
+
+    @property
+    def quantity(self) -> Literal["duration", "bytes", "share"] | None:
+        """The quantity whose units people may write in place of a bare number."""
+        if self.unit.split(",")[0].split()[0] == "ns":
+            return "duration"
+        if self.unit.split()[0] == "bytes":
+            return "bytes"
+        return "share" if self.unit.endswith("0..1") else None
 
 
 @dataclass(frozen=True)
@@ -183,7 +200,9 @@ def _thresholds(table: _Table) -> dict[str, Threshold]:
         value = entry.take("value", (int, float))
         if isinstance(value, bool) or not abs(value) <= sys.float_info.max:
             raise entry.error("value", "must be a finite number")
-        thresholds[name] = Threshold(float(value), entry.line("unit"), entry.text("reason").strip())
+        thresholds[name] = made = Threshold(float(value), entry.line("unit"), entry.text("reason").strip())
+        if not 0 <= made.value <= made.most:
+            raise entry.error("value", f"must be from 0 {f'to {made.most:g}' if made.most < math.inf else 'on'} ({made.unit})")
         entry.close()
     return thresholds
 

@@ -13,6 +13,7 @@ from advisor.derive.gpus import gpu_work
 from advisor.derive.steps import Steps, paced_times, step_time, steps
 from advisor.model import Device, Notice, Run
 from advisor.replay.engine import MOST_ERROR
+from advisor.rules.measured import measured
 from advisor.rules.pace import Pace
 from advisor.rules.plain import plain_text
 from advisor.rules.program import program_info
@@ -43,6 +44,7 @@ def run_info(run: Run, paced: Pace) -> dict[str, Any]:
         "window_ns": _window(run),
         "profiler_overhead": _overhead(run, step),
         "program": program_info(run),
+        "measured": measured(run),
     }
 
 
