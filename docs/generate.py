@@ -7,6 +7,7 @@ python docs/generate.py --check    say which are stale, status 1 if any is
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from enum import EnumMeta
@@ -18,6 +19,8 @@ import click
 from advisor.api import analyze, load
 from advisor.cli import COMMANDS
 from advisor.cli import cli as program
+from advisor.config import keys as config_keys
+from advisor.config.schema import schema as config_schema
 from advisor.model import TABLES, schema, schema_memory
 from advisor.report import render
 from advisor.report.json_document import schema as report_schema
@@ -36,6 +39,9 @@ def pages() -> dict[Path, str]:
     return {
         Path("event-model.md"): NOTE + event_model(),
         Path("cli.md"): NOTE + commands(),
+        Path("configuration.md"): between_marks("configuration.md", configuration()),
+        Path("advisor.schema.json"): json.dumps(config_schema([entry.rule for entry in entries]), indent=2, ensure_ascii=False)
+        + "\n",
         Path("report-json.md"): between_marks("report-json.md", report_keys()),
         Path("reading-the-report.md"): between_marks("reading-the-report.md", sample_report(STARVED, LOG, width=80)),
         Path("../README.md"): between_marks("../README.md", sample_report(STARVED)),
@@ -147,6 +153,26 @@ def rule_index(entries: list[Entry]) -> str:
         rows = [[f"[{rule.id}]({rule.id}.md)", rule.title] for rule in (e.rule for e in entries) if rule.family == family]
         text += table(["rule", "what it finds"], rows)
     return text
+
+
+def configuration() -> str:
+    """The keys of the configuration file, from their table."""
+    code = "`{}`".format
+    rows = [
+        [code(key.name), key.meaning, code(key.example), code(key.option) if key.option else "", _default(key)]
+        for key in config_keys.KEYS
+    ]
+    text = "\n## All keys\n\n" + table(["key", "meaning", "example", "overridden by", "default"], rows)
+    for title, entries in (("budgets", config_keys.BUDGETS), ("regressions", config_keys.REGRESSIONS)):
+        rows = [[code(name), entry.meaning, code(entry.example)] for name, entry in entries.items()]
+        text += f"\n### {title}\n\n" + table(["key", "meaning", "example"], rows)
+    return text + "\n"
+
+
+def _default(key: config_keys.Key) -> str:
+    if key.default is None:
+        return ""
+    return f"`{str(key.default).lower()}`" if isinstance(key.default, bool) else f"`{key.default * 100:g} %`"
 
 
 def report_keys() -> str:

@@ -11,6 +11,8 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "advisor"
 ALL = {
     "compare",
+    "config",
+    "gates",
     "model",
     "ingest",
     "derive",
@@ -37,6 +39,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"model"},
     "compare": {"model"},
     "publish": set(),
+    "gates": {"model", "rules.rule"},
+    "config": {"model", "rules.rule", "gates"},
     "cli": ALL,
     "api": ALL,
     "hook": {"model", "ingest", "rules"},

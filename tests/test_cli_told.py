@@ -101,7 +101,7 @@ def test_a_command_that_does_not_exist(program: Program, trace: Path) -> None:
     status, _, err = program(trace, "-q")
     assert status == 2 and f"did you mean `advisor analyze {trace} -q`?" in err
     assert "did you mean `advisor analyze`?" in program("analyse", "x")[2]
-    assert "there are analyze, info" in program("frobnicate")[2]
+    assert "there are analyze, " in program("frobnicate")[2]
 
 
 def test_rules_say_what_they_need(program: Program) -> None:

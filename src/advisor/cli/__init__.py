@@ -29,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "info": ("advisor.cli.info:command", "Say what recordings hold, without judging them."),
     "rules": ("advisor.cli.rules:command", "List the rules and what each needs in the input."),
     "explain": ("advisor.cli.explain:command", "Explain one rule: what it looks for, why it matters, how to mend it."),
+    "baseline": ("advisor.cli.baseline:command", "Accept today's findings, so that only new and worse ones count."),
+    "config": ("advisor.cli.config:command", "Show the settings that hold here, and where each comes from."),
 }
 
 EXAMPLES = """\b
@@ -39,7 +41,7 @@ Examples:
   advisor info report.sqlite
 
 \b
-Exit status: 0 done; 1 a condition given by the user was met (--fail-on);
+Exit status: 0 done; 1 a condition of the user failed (--fail-on, a budget, a rule set to error);
 2 wrong usage, or no input could be read; 130 interrupted.
 """
 

@@ -12,9 +12,9 @@ from advisor.cli import console
 from advisor.cli.missing import absent, tell_missing
 from advisor.cli.output import Outputs, output_options
 from advisor.cli.rules import rules_option
+from advisor.cli.settings import config_options, configured, gate_options
 
 WHAT_IF_FORMATS = ("text", "json", "markdown")
-LEVELS = ("high", "medium", "low")
 
 
 def step_range(text: str) -> tuple[int | None, int | None]:
@@ -28,7 +28,7 @@ def step_range(text: str) -> tuple[int | None, int | None]:
     return low, high
 
 
-def _steps(ctx: click.Context, option: click.Parameter, value: str | None) -> tuple[int | None, int | None] | None:
+def steps_option(ctx: click.Context, option: click.Parameter, value: str | None) -> tuple[int | None, int | None] | None:
     try:
         return None if value is None else step_range(value)
     except ValueError as error:
@@ -41,7 +41,7 @@ def _positive(ctx: click.Context, option: click.Parameter, value: float | None) 
     return value
 
 
-def _pattern(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+def regular_expression(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
     try:
         re.compile(value or "")
     except (re.error, RecursionError, OverflowError) as error:
@@ -59,8 +59,10 @@ def _options(function: Any) -> Any:
             click.option("--ignore", metavar="RULE", multiple=True, help="Without these rules or families."),
             rules_option(),
             click.option("--rank", type=click.IntRange(0), metavar="N", help="Look at this rank only."),
-            click.option("--steps", metavar="A:B", callback=_steps, help="Look at these recorded steps, the first is 0."),
-            click.option("--step-pattern", metavar="REGEX", callback=_pattern, help="Ranges whose names match are the steps."),
+            click.option("--steps", metavar="A:B", callback=steps_option, help="Look at these recorded steps, the first is 0."),
+            click.option(
+                "--step-pattern", metavar="REGEX", callback=regular_expression, help="Ranges whose names match are the steps."
+            ),
             click.option("-v", "--verbose", is_flag=True, help="Print all details."),
             click.option("-q", "--quiet", is_flag=True, help="Print the verdict and one line a finding."),
             click.option(
@@ -76,8 +78,12 @@ def _options(function: Any) -> Any:
                 metavar="WHAT",
                 multiple=True,
                 help="Exit with status 1 if there is a finding of severity high, medium or low (or above) with confidence "
-                "medium at least, or any finding of this rule. May be given several times.",
+                "medium at least, of this rule or family, or one that the baseline does not hold (new, new:high); or if a figure "
+                "is beyond a limit ('step-time>120ms', 'mfu<40%'; quote it). never: tell, but end with status 0. May be given "
+                "several times. Conditions, budgets and their names: docs/configuration.md.",
             ),
+            gate_options,
+            config_options,
             click.option("--gpu", metavar="NAME", help="Model of the GPU, where the recording does not tell."),
             click.option("--torch-version", metavar="VERSION", help="Version of PyTorch, where the recording does not tell."),
             click.option("--framework", metavar="NAME", help="Show fixes for this framework first (ddp, fsdp2, lightning, ...)."),
@@ -127,6 +133,11 @@ def command(
     quiet: bool,
     what_if: tuple[str, ...],
     fail_on: tuple[str, ...],
+    baseline: str | None,
+    strict_budgets: bool,
+    config: str | None,
+    no_config: bool,
+    trust_rule_dirs: bool,
     gpu: str | None,
     torch_version: str | None,
     framework: str | None,
@@ -140,9 +151,12 @@ def command(
 
     All PATHs together are one run: traces of several ranks, an nsys export beside a torch trace, an nvidia-smi log.
     """
+    from advisor.gates.baseline import against
+    from advisor.gates.baseline import read as read_baseline
+    from advisor.gates.judge import judge
     from advisor.model import Options
     from advisor.report import render
-    from advisor.rules.catalogue import catalogue, chosen
+    from advisor.rules.catalogue import chosen
     from advisor.rules.describe import pages
     from advisor.rules.engine import analyze
     from advisor.rules.told import check_options
@@ -158,22 +172,25 @@ def command(
         raise click.UsageError(f"--what-if prints {' or '.join(WHAT_IF_FORMATS)}, and goes without --also")
     _check_framework(framework)
     # Wrong names and places are told before minutes are spent on reading.
-    entries, _ = catalogue(rule_dirs)
-    ids = {entry.rule.id for entry in chosen(entries, asked or select, ignore)}
-    limits = [name.strip() for text in fail_on for name in text.split(",") if name.strip()]
-    _check_limits(limits, ids)
+    own = configured(config, no_config, trust_rule_dirs, rule_dirs, verbose)
+    kept, left_out = own.select(select), own.ignore(ignore, select)
+    selected = chosen(own.entries, asked or kept, () if asked else left_out)
+    wanted = own.asked(fail_on, strict_budgets, selected)
+    _spare_regressions(wanted, fail_on)
+    accepted = own.baseline_file(baseline)
+    known = read_baseline(accepted) if accepted is not None and not asked else None
     outputs = Outputs.of(
         paths, form, output, also, verbosity=1 if verbose else -1 if quiet else 0, source_root=source_root, note=note
     )
     options = Options(
-        gpu=gpu,
-        torch_version=torch_version,
-        framework=framework,
-        items_per_step=items_per_step,
-        gpu_hour_cost=gpu_hour_cost,
+        gpu=own.take("gpu", gpu),
+        torch_version=own.take("torch-version", torch_version),
+        framework=own.take("framework", framework),
+        items_per_step=own.take("items-per-step", items_per_step),
+        gpu_hour_cost=own.take("gpu-hour-cost", gpu_hour_cost) if not asked else None,
         rank=rank,
         steps=steps,
-        step_pattern=step_pattern,
+        step_pattern=own.take("step-pattern", step_pattern),
     )
     check_options(options)
     if allow_missing and absent(paths):
@@ -186,13 +203,15 @@ def command(
         from advisor.report.style import Style
         from advisor.rules.what_if import what_if as mended
 
-        result = mended(run, asked, rule_dirs=rule_dirs, redact=redact)
+        result = mended(run, asked, rule_dirs=own.rule_dirs, thresholds=own.thresholds, redact=redact)
         outputs.write(lambda form, **style: answer.render(result, form, Style(**style)))
         return 0
-    report = analyze(run, select=select, ignore=ignore, rule_dirs=rule_dirs, redact=redact)
-    rule_pages = pages(entry.rule for entry in entries) if "sarif" in outputs.forms() else None
+    report = analyze(run, select=kept, ignore=left_out, rule_dirs=own.rule_dirs, thresholds=own.thresholds, redact=redact)
+    held = against(known, report, str(accepted), own.take("baseline-margin", None)) if known else None
+    report.gates = judge(report, wanted, held)
+    rule_pages = pages(entry.rule for entry in own.entries) if "sarif" in outputs.forms() else None
     outputs.write(lambda form, **style: render(report, form, rule_pages=rule_pages, **style))
-    return 1 if _fails(report, limits) else 0
+    return 1 if report.gates.failed else 0
 
 
 def _check_framework(name: str | None) -> None:
@@ -202,22 +221,10 @@ def _check_framework(name: str | None) -> None:
         raise click.UsageError(f"no framework {name!r}{nearest(name, FRAMEWORKS)}; known are {', '.join(FRAMEWORKS)}")
 
 
-def _check_limits(limits: list[str], ids: set[str]) -> None:
-    from advisor.rules.rule import nearest
+def _spare_regressions(wanted: Any, fail_on: tuple[str, ...]) -> None:
+    """A condition of the configuration may be for `advisor compare`, one that was typed here may not."""
+    from advisor.gates.expression import Regression
 
-    for name in limits:
-        if name not in LEVELS and name not in ids:
-            raise click.UsageError(
-                f"--fail-on {name!r} is neither a severity nor a selected rule{nearest(name, [*LEVELS, *ids])}"
-            )
-
-
-def _fails(report: Any, limits: list[str]) -> bool:
-    found = {outcome.id for outcome in report.rules if outcome.outcome == "found"}
-    levels = {finding.severity for finding in report.findings if finding.confidence != "low"}
-    for name in limits:
-        if name in LEVELS and levels & set(LEVELS[: LEVELS.index(name) + 1]):
-            return True
-        if name in found:
-            return True
-    return False
+    typed = [text for text, term, _ in wanted.terms if isinstance(term, Regression)]
+    if typed and fail_on:
+        raise click.UsageError(f"--fail-on {typed[0]!r}: regressions are judged by `advisor compare BASE HEAD`")

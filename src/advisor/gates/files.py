@@ -20,10 +20,7 @@ def read_text(path: Path) -> str:
     try:
         # Not blocking: a pipe would never end.
         with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            status = os.fstat(file.fileno())
-            if stat.S_ISDIR(status.st_mode):
-                raise FileError(f"{path}: is a folder")
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise FileError(f"{path}: is no regular file")
             data = file.read(LARGEST + 1)
     except OSError as error:

@@ -23,12 +23,16 @@ class Budget:
 
 @dataclass(frozen=True)
 class Asked:
-    """terms: (as written, condition, where it was set). errors: rules whose level is `error` -> where that was set."""
+    """terms: (as written, condition, where it was set). errors: rules whose level is `error` -> where that was set.
+
+    families: names that stand for several rules, so that no rule of that name can be missing.
+    """
 
     terms: Sequence[tuple[str, x.Term, str | None]] = ()
     budgets: Sequence[Budget] = ()
     errors: dict[str, str | None] = field(default_factory=dict)
     strict: bool = False
+    families: Collection[str] = ()
 
     @property
     def advisory(self) -> bool:
@@ -49,7 +53,7 @@ def judge(report: Report, asked: Asked, baseline: BaselineVerdict | None = None)
             case x.Limit(name, limit):
                 conditions.append(budget(report, Budget(name, limit, origin), written))
             case x.Finding():
-                conditions.append(_finding(report, written, term, accepted, origin))
+                conditions.append(_finding(report, written, term, asked.families, accepted, origin))
             case x.New():
                 conditions.append(_new(report, written, term, baseline, origin))
             case x.Errors() if not asked.errors:
@@ -136,11 +140,16 @@ def _matching(name: str) -> tuple[Callable[[Finding], bool], str]:
     return lambda finding: name in (finding.rule, finding.family), f"of {name}"
 
 
-def _finding(report: Report, written: str, term: x.Finding, accepted: Collection[str], origin: str | None) -> Condition:
+def _finding(
+    report: Report, written: str, term: x.Finding, families: Collection[str], accepted: Collection[str], origin: str | None
+) -> Condition:
     matches, what = _matching(term.name)
     found = [one for one in report.findings if matches(one) and one.fingerprint not in accepted]
     if term.name in x.LEVELS:
         return _counted(written, what, found, origin)
+    if term.name not in families and all(outcome.id != term.name for outcome in report.rules):
+        text = f"there is to be no finding {what}"
+        return Condition(written, "finding", "not-judged", text, reason="the rule is not selected", origin=origin)
     return _of_rules(report, written, what, {term.name}, found, accepted, origin)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from advisor.derive.bounds import TwoSided
 from advisor.model import Notice, Run, Saving
 from advisor.model.what_if import Mended, WhatIf
 from advisor.replay.engine import Replay
-from advisor.rules.catalogue import catalogue, chosen
+from advisor.rules.catalogue import adjusted, catalogue, chosen
 from advisor.rules.engine import outcomes
 from advisor.rules.findings import Candidate, candidates
 from advisor.rules.pace import pace
@@ -19,7 +19,13 @@ from advisor.rules.told import check_options, check_steps, told_notices
 
 
 def what_if(
-    run: Run, rules: Iterable[str], *, rule_dirs: Sequence[str | Path] = (), version: str | None = None, redact: bool = False
+    run: Run,
+    rules: Iterable[str],
+    *,
+    rule_dirs: Sequence[str | Path] = (),
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
+    version: str | None = None,
+    redact: bool = False,
 ) -> WhatIf:
     """The step of the run with the fixes of these rules (names of rules or families) applied.
 
@@ -29,7 +35,7 @@ def what_if(
     from advisor import __version__
 
     known, notices = catalogue(rule_dirs)
-    entries = chosen(known, _ordered(rules))
+    entries = chosen(adjusted(known, thresholds or {}), _ordered(rules))
     check_options(run.options)
     check_steps(run)
     paced = pace(run)

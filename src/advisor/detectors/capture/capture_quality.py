@@ -28,7 +28,6 @@ def detect(ctx: Context) -> Draft | None:
         },
         evidence=[Evidence("What limits the judgement", ["problem", "effect"], [list(pair) for pair in problems])],
         fixes=_fixes(ctx, quality),
-        subject=sorted(effect for _, effect in problems),
     )
 
 

@@ -48,7 +48,7 @@ def detect(ctx: Context) -> Draft | None:
         },
         evidence=[evidence(held)],
         scope={"devices": sorted(h.device for h in held)},
-        subject=[reason, f"gpu {worst.device}"],
+        subject=[reason],
     )
 
 

@@ -40,7 +40,7 @@ def detect(ctx: Context) -> Draft | None:
         evidence=[evidence(capped)],
         scope={"devices": sorted(h.device for h in capped)},
         caveats=["Kernels bound by memory bandwidth gain nothing from a higher SM clock."],
-        subject=["power", f"gpu {worst.device}"],
+        subject=["power"],
     )
 
 

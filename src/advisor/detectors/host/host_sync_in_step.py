@@ -26,7 +26,9 @@ def detect(ctx: Context) -> Draft | None:
         return None
     gone = change(judged, found, ctx.threshold("wake_up_ns"))
     codes, counts = np.unique(operators(ctx.run, found), return_counts=True)
-    names = [ctx.run.strings[int(code)] for code in codes[np.argsort(-counts, kind="stable")] if code >= 0]
+    order = np.argsort(-counts, kind="stable")
+    counts = counts[order][codes[order] >= 0]
+    names = [ctx.run.strings[int(code)] for code in codes[order] if code >= 0]
     wait, idle = (total // max(judged.count, 1) for total in (int(found.wait_ns.sum()), found.total_idle_ns))
     closing = bool(last_of_step(judged, found).all())
     by = f" in {names[0]}" if names else ""
@@ -38,7 +40,7 @@ def detect(ctx: Context) -> Draft | None:
         edits=edits(ctx.run, _waits),
         at_best_ns=at_best(judged, found, ctx.threshold("wake_up_ns")),
         change=gone,
-        subject=sorted(names)[:4] or ["cudaStreamSynchronize"],
+        subject=_lasting(judged, counts, names) or ["cudaStreamSynchronize"],
         facts={
             "waits_per_step": round(each, 2),
             "wait_ns": wait,
@@ -51,6 +53,11 @@ def detect(ctx: Context) -> Draft | None:
         scope={"ranks": [judged.step.rank]} if judged.step.rank >= 0 else {},
         caveats=caveats(judged, gone, closing),
     )
+
+
+def _lasting(judged: Steady, counts: npt.NDArray[np.int64], names: list[str]) -> list[str]:
+    """Operators that wait in most steps: one that comes now and then is not in every recording of the program."""
+    return sorted(name for name, count in zip(names, counts.tolist(), strict=True) if 2 * count > judged.count)
 
 
 def _waits(run: Run, judged: Steady) -> Waits:

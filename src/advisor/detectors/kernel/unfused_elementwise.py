@@ -61,7 +61,7 @@ def detect(ctx: Context) -> Draft | None:
         },
         evidence=[_longest_chains(ctx.run, found, chain, chained)],
         locations=source_lines(ctx.run, found, chained),
-        subject=_kinds(ctx.run, found, chained),
+        subject=["pointwise chains"],
     )
 
 
@@ -107,7 +107,8 @@ def _short(name: str) -> str:
         inner = pattern.search(name)
         if inner:
             return inner[1]
-    base = re.sub(r"\([^()]*\)|<.*", "", name.removeprefix("void ")).rstrip(":( ")
+    # Nsight Systems writes <unnamed>, torch (anonymous namespace).
+    base = re.sub(r"\([^()]*\)|<.*", "", name.replace("<unnamed>::", "").removeprefix("void ")).rstrip(":( ")
     return (base.rsplit("::", 1)[-1] or name)[:32]
 
 
@@ -129,10 +130,3 @@ def _longest_chains(run: Run, found: Sequence, chain: Array, chained: Array) -> 
         shown = " + ".join(words[:5]) + (f" + {len(words) - 5} more" if len(words) > 5 else "")
         table.append([shown, len(kinds), round(count / steps, 1), gpu // steps])
     return Evidence("Costliest chains in a step", ["chain", "kernels", "times", "gpu_ns"], table)
-
-
-def _kinds(run: Run, found: Sequence, chained: Array) -> list[str]:
-    names = run.table("kernels")["name"][found.row[chained]]
-    codes, inverse = np.unique(names, return_inverse=True)
-    spent = np.bincount(inverse, weights=found.gpu_ns[chained])
-    return sorted(_short(run.strings[int(codes[i])]) for i in np.argsort(-spent, kind="stable")[:3])
