@@ -310,7 +310,9 @@ def test_one_autocast_around_all_parts() -> None:
     for inputs in parts:
         with torch.autocast(CPU, dtype=torch.bfloat16):
             before.append(model(inputs))
-    after = ran(snippet("dtype-cast-churn/one-autocast"), torch=torch, model=model, micro_batches=parts)["outputs"]
+    after = ran(snippet("dtype-cast-churn/one-autocast"), torch=torch, model=model, micro_batches=parts, dtype=torch.bfloat16)[
+        "outputs"
+    ]
     assert all(torch.equal(a, b) and a.dtype == torch.bfloat16 for a, b in zip(after, before, strict=True))
 
 

@@ -6,6 +6,7 @@ torch.compile traces for real; the code it makes runs eagerly, since this machin
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,6 +165,26 @@ def test_batches_of_equal_work() -> None:
     samples = [torch.ones(n) for n in (5, 130, 300, 260)]
     loader = ran(snippet("recompilation/pad-shapes"), torch=torch, dataset=samples, batch_size=2)["loader"]
     assert [(batch.shape[1], float(batch.sum())) for batch in loader] == [(256, 135.0), (512, 560.0)]
+
+
+@covers("expert-imbalance/balance-loss", "expert-imbalance/router-bias")
+def test_routers_that_balance(tmp_path: Path) -> None:
+    """The loss is its coefficient where all experts have the same load, and more where they have not; the bias moves to even."""
+    import torch.distributed as dist
+
+    loss = ran(snippet("expert-imbalance/balance-loss"))["balance_loss"]
+    even, chosen = torch.full((8, 4), 0.25), torch.arange(8).view(8, 1) % 4
+    assert float(loss(even, chosen)) == pytest.approx(0.01)
+    skewed = torch.tensor([[0.7, 0.1, 0.1, 0.1]]).repeat(8, 1)
+    assert float(loss(skewed, torch.zeros(8, 1, dtype=torch.int64))) == pytest.approx(0.01 * 4 * 0.7)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        bias = ran(snippet("expert-imbalance/router-bias"), bias=torch.zeros(4), chosen=torch.tensor([[0], [0], [1], [2]]))[
+            "bias"
+        ]
+    finally:
+        dist.destroy_process_group()
+    assert bias.tolist() == pytest.approx([-0.001, 0, 0, 0.001])
 
 
 @covers("layout-conversion/channels-last", "layout-conversion/channels-last-3d")

@@ -20,7 +20,8 @@ GPU follows by itself: work starts when its stream is free and its launch is thr
     other: alloc(bytes), release(bytes), sample(utilization=50, ...), row(table, **columns)
 
 Several ranks: `w = Workload(ranks=2)` is itself rank 0, `w.ranks` are all; each has its own cursor. `w.collective(...)` issues
-one collective on every rank, which ends when the last has come and the transfer is done: build ranks in lock step up to it.
+one collective on every rank, `w.hand_on(0, 1)` a send and its receive; they end when the last has come and the transfer is done:
+build ranks in lock step up to it.
 
 `Workload(tool="nsys")` keeps what Nsight Systems would have seen: no operators, frames or record_function ranges, steps as
 NVTX "step N". `Workload(env={...}, facts={...}, device=Device(...))` state what the input tells besides.
@@ -98,6 +99,34 @@ class Workload(Rank):
                 elements_in=elements, elements_out=elements if elements_out is None else elements_out,
                 group_size=size, group=group, group_ranks=json.dumps(list(range(size))),
             )  # fmt: skip
+
+    def hand_on(
+        self,
+        source: int,
+        target: int,
+        gpu_us: float = 20.0,
+        *,
+        elements: int = 1 << 20,
+        group_size: int | None = None,
+        named: bool = True,
+        stream: int = 17,
+    ) -> None:
+        """One rank sends to another: from each one's arrival to `gpu_us` after the later one's."""
+        size, ends = group_size or len(self.ranks), []
+        for number, kind in ((source, "send"), (target, "recv")):
+            rank = self.ranks[number]
+            with rank.op(f"nccl:{kind}"), rank.range("ncclSend" if kind == "send" else "ncclRecv", nvtx=True):
+                work = rank.launch("ncclDevKernel_SendRecv(T)", 0.0, 5.0, stream=stream, grid=(8, 1, 1))
+            ends.append((rank, work, rank.rows["kernels"][-1], kind))
+        end = max(work.start for _, work, _, _ in ends) + ns(gpu_us)
+        for rank, work, row, kind in ends:
+            row["end"] = rank.free[stream] = end
+            if named:
+                rank.row(
+                    "collective_calls", start=work.start, correlation=work.correlation, collective=kind, dtype="BFloat16",
+                    elements_in=elements, elements_out=elements, group_size=size, group="pp",
+                    group_ranks=json.dumps(list(range(size))),
+                )  # fmt: skip
 
     def close(self) -> None:
         """The profiler's closing wait, once; called by the methods below."""

@@ -203,10 +203,74 @@ def narrow_parameters(rank: int) -> Pair:
     return lists[0] * 2, lists[1]
 
 
+class Part(torch.nn.Module):
+    """One of `count` parts of a chain of four layers."""
+
+    def __init__(self, number: int, count: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layers = [torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Tanh()) for _ in range(4)]
+        each = 4 // count
+        self.layers = torch.nn.Sequential(*layers[number * each : (number + 1) * each])
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)
+
+
+def finer_schedules(rank: int) -> Pair:
+    """GPipe with two micro-batches; then four by 1F1B, and by two parts a rank: the same gradients of the mean loss."""
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    x, target = torch.cat(data(0, 2)), torch.zeros(8, 6)
+    names = {"loss_fn": torch.nn.functional.mse_loss, "torch": torch}
+    lists: list[list[Any]] = []
+
+    def stage(number: int, count: int) -> Any:
+        return PipelineStage(Part(number, count), number, count, torch.device("cpu"))
+
+    for fix in (None, "pipeline-bubble/more-micro-batches", "pipeline-bubble/interleave"):
+        parts = [stage(rank, 2)] if fix != "pipeline-bubble/interleave" else [stage(rank, 4), stage(rank + 2, 4)]
+        if fix is None:
+            schedule: Any = ScheduleGPipe(parts[0], n_microbatches=2, loss_fn=names["loss_fn"])
+        else:
+            ends = {"first_part": parts[0], "second_part": parts[-1], "stage": parts[0]}
+            schedule = ran(snippet(fix, more_micro_batches=4), **names, **ends)["schedule"]
+        schedule.step(*([x] if rank == 0 else []), **({"target": target} if rank == 1 else {}))
+        mine = [[parameter.grad for parameter in part.submod.parameters()] for part in parts]
+        everyone: list[Any] = [None, None]
+        dist.all_gather_object(everyone, mine)
+        # By layers: with two parts a rank, those of both ranks in turn.
+        in_order = [part for parts in zip(*everyone, strict=True) for part in parts]
+        lists.append([grad for part in in_order for grad in part])
+    return lists[0] * 2, lists[1] + lists[2]
+
+
+def a_model_cut_elsewhere(rank: int) -> Pair:
+    """The parts of a model, one after another, give what the whole gives."""
+
+    class Layers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(6, 6) for _ in range(4))
+
+        def forward(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = torch.tanh(layer(x))
+            return x
+
+    model, x = Layers(), data(0)[0]
+    names = {"model": model, "first_layers": [1], "example_micro_batch": x}
+    parts = ran(snippet("pipeline-bubble/even-stages"), **names)["parts"]
+    assert parts.num_stages == 2 and len(list(parts.get_stage_module(1).parameters())) == 6
+    return [model(x).detach()], [parts.get_stage_module(1)(parts.get_stage_module(0)(x)).detach()]
+
+
 SCENARIOS = (
     exposed_communication_ddp, rest_of_a_step, other_buckets, gradients_in_one_message, collective_started_early,
     buffers_of_one_rank, parameters_without_gradient, gradients_of_the_last_pass, sharded_gradients_of_the_last_pass,
     shards_of_whole_blocks, narrow_parameters,
+    finer_schedules, a_model_cut_elsewhere,
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.calls import SYNCS, CallKind
-from advisor.derive.collectives import collectives
+from advisor.derive.collectives import KINDS, collectives
 from advisor.derive.gpus import COPY, GRAPH, KERNEL, Gpu, gpu_work, work_by_row
 from advisor.derive.host import driving_threads, host_sides
 from advisor.derive.intervals import EMPTY, IntervalSet, clip, complement, intersect, length, merge, subtract, union
@@ -40,16 +40,21 @@ DATALOADER = re.compile(
 _WAKE_UP_NS = 100_000
 # An eager operator costs 5 to 60 us on the host (forward and backward, torch 1.8 to 2.11); a longer pause is something else.
 _DISPATCH_NS = 100_000
+_SEND_RECV = KINDS.index("send-recv")
 
 
 @dataclass(frozen=True)
 class Activity:
-    """Interval sets of one GPU over the whole recording. `peer_wait`: communication kernels before the last rank arrived."""
+    """Interval sets of one GPU over the whole recording.
+
+    peer_wait: communication kernels before the last rank arrived; handed_on: kernels that send to or receive from one peer.
+    """
 
     gpu: Gpu
     compute: IntervalSet
     communication: IntervalSet
     peer_wait: IntervalSet
+    handed_on: IntervalSet
     copies: IntervalSet
     busy: IntervalSet
 
@@ -74,6 +79,7 @@ def _activities(run: Run) -> list[Activity]:
 
         waits = (found.wait_ns > 0) & mine[place] if len(found) else np.empty(0, bool)
         begun = work.start[place[waits]]
+        sent = place[mine[place] & (found.kind == _SEND_RECV)] if len(found) else place[:0]
         compute = covered_by((kernel & ~is_comm) | (work.source == GRAPH))
         communication, copies = covered_by(is_comm), covered_by(work.source == COPY)
         result.append(
@@ -82,6 +88,7 @@ def _activities(run: Run) -> list[Activity]:
                 compute=compute,
                 communication=communication,
                 peer_wait=union(begun, begun + found.wait_ns[waits]),
+                handed_on=union(work.start[sent], work.end[sent]),
                 copies=copies,
                 busy=merge(compute, communication, copies),
             )

@@ -99,7 +99,8 @@ def _gpu_side(run: Run, activity: Activity) -> tuple[int, int]:
     n, span = len(windows[0]), merge(windows)
     if not len(span[0]):
         return 0, 0
-    waiting = subtract(activity.peer_wait, activity.compute)
+    # Stages of a pipeline wait for each other in turn: no one rank is late, and the step has all of it.
+    waiting = subtract(subtract(activity.peer_wait, activity.handed_on), activity.compute)
     exposed = subtract(subtract(activity.communication, activity.compute), waiting)
     held_up = intersect(exposed, pending(run, activity))
     work = merge(activity.compute, activity.copies, held_up)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from advisor.derive.attribution import locations
 from advisor.derive.bounds import TwoSided, all_sides, two_sided
 from advisor.derive.nesting import thread_keys
+from advisor.detectors.communication.exchanges import segments, uneven_segments
 from advisor.detectors.communication.rank_compare import (
     SAME,
     by_name,
@@ -109,6 +110,7 @@ def _by_work(ctx: Context, ranks: Sequence[RankWork]) -> Cause | None:
     if (heaviest == place).mean() < ctx.threshold("same_rank"):
         return None
     mine, theirs = per_launch(run, late), per_launch(run, other)
+    _leave_to_experts(ctx, late)
     if common_names(run, late, other) < _COMPARABLE:
         raise NotApplicable(
             f"{late.name} and {other.name} run different kernels, as the stages of a pipeline do: their work cannot be compared"
@@ -128,6 +130,18 @@ def _by_work(ctx: Context, ranks: Sequence[RankWork]) -> Cause | None:
     if late.clock_mhz and other.clock_mhz:
         clocks = f", SM clock {late.clock_mhz:.0f} against {other.clock_mhz:.0f} MHz"
     return Cause(SLOWER, late, other, excess, f"the same kernels take {longer:.2f} times as long as on {other.name}{clocks}")
+
+
+def _leave_to_experts(ctx: Context, late: RankWork) -> None:
+    """Refuses where ranks differ only in the products between two all-to-all exchanges."""
+    parts = segments(ctx.run)
+    if len(parts) < 2 or len({part.compute.shape[1] for part in parts}) > 1:
+        return
+    n = min(len(part.compute) for part in parts)
+    uneven = uneven_segments(parts, n, ctx.threshold("work_ratio"), late.side.step_ns)
+    mine = np.array([part.compute[:n][:, ~uneven].sum() for part in parts])
+    if uneven.any() and mine.max() < ctx.threshold("work_ratio") * np.median(mine):
+        raise NotApplicable(f"{late.name} computes longer only between exchanges of tokens: expert-imbalance judges that", "")
 
 
 def _apart(ranks: Sequence[RankWork], amount: Callable[[RankWork], int]) -> tuple[RankWork, RankWork]:
