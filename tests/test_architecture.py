@@ -21,6 +21,7 @@ ALL = {
     "rules",
     "detectors",
     "report",
+    "plot",
     "cli",
     "hook",
     "publish",
@@ -41,10 +42,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "publish": set(),
     "gates": {"model", "rules.rule"},
     "config": {"model", "rules.rule", "gates"},
+    "plot": {"model", "report.colors", "report.text", "report.summary"},
     "cli": ALL,
     "api": ALL,
     "hook": {"model", "ingest", "rules"},
-    "__init__": {"api"},
+    "__init__": {"api", "plot"},
     "__main__": {"cli"},
 }
 EVERYBODY = {"", "__version__"}  # the package itself, for its version

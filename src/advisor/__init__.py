@@ -25,8 +25,12 @@ def __getattr__(name: str) -> Any:
         from advisor import api
 
         return getattr(api, name)
+    if name == "plot":
+        import importlib
+
+        return importlib.import_module("advisor.plot")
     raise AttributeError(f"module 'advisor' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "plot"})

@@ -7,12 +7,27 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advisor import ingest
-from advisor.model import InputError, Options, Run
+from advisor.model import InputError, Options, Report, Run, display
 from advisor.report import render as _render
 
 if TYPE_CHECKING:
     from advisor.derive.inventory import GpuWork
-    from advisor.model import Device, Notice, Report, Trace
+    from advisor.model import Device, Notice, Trace
+
+
+def _report_page(report: Report) -> str:
+    from advisor.report.notebook import report_page
+
+    return report_page(report)
+
+
+def _run_page(run: Run) -> str:
+    from advisor.report.notebook import run_page
+
+    return run_page(run)
+
+
+display.PAGES.update({Report: _report_page, Run: _run_page})
 
 
 def load(

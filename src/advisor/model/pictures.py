@@ -163,7 +163,11 @@ class Timeline:
 
 @dataclass(frozen=True)
 class MemoryCurve:
-    """The caching allocator of one GPU over the whole recording, bytes. capacity: memory of the GPU, None if unknown."""
+    """The caching allocator of one GPU over the whole recording, bytes. capacity: memory of the GPU, None if unknown.
+
+    step_start_ns: when the steps of its rank began; on the clock of this curve alone, which may come from another recording
+    of the same rank than the rest (one with memory events). Bounded.
+    """
 
     rank: int | None
     device: int
@@ -172,6 +176,7 @@ class MemoryCurve:
     capacity: int | None
     peak_allocated: int
     peak_reserved: int | None
+    step_start_ns: list[int]
 
 
 @dataclass(frozen=True)

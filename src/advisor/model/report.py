@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from advisor.model import display, frames
 from advisor.model.pictures import Pictures
 from advisor.model.run import Notice
 from advisor.model.verdict import Verdict
@@ -143,9 +144,9 @@ class Breakdown:
 class Report:
     """All that is known after the rules ran. `run` is the contract's "run" object, already plain data.
 
-    Printed it is one line a finding; `advisor.render` gives the report in full. `extra` holds further top-level keys for
-    people and programs (good news, throughput); the contract allows more keys. `pictures`: what a page or notebook draws,
-    where it was asked for. `gates`: what the user asked of the run.
+    Printed it is one line a finding, in a notebook a page; `advisor.render` gives the report in full. `extra` holds further
+    top-level keys for people and programs (good news, throughput); the contract allows more keys. `pictures`: what a page or
+    notebook draws, where it was asked for. `gates`: what the user asked of the run.
     """
 
     version: str
@@ -170,6 +171,16 @@ class Report:
             share = fraction(finding.saving.expected_ns, self.step_ns or 0) if finding.saving else None
             lines.append(f"  {'' if share is None else f'{share:.0%}':>4}  {finding.rule}: {finding.title}")
         return "\n".join([head, *lines])
+
+    def _repr_html_(self) -> str | None:
+        return display.page(self)
+
+    def frame(self, name: str = "findings") -> Any:
+        """A part of the report as a pandas DataFrame: findings, breakdown, fixes, evidence, locations, rules or notices.
+
+        KeyError for another name.
+        """
+        return frames.frame(self, name)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data exactly as docs/report-json.md says: no NaN, absent values None."""

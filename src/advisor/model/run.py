@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
+from advisor.model import display
 from advisor.model.devices import Device
 from advisor.model.schema import TABLES
 from advisor.model.tables import Strings, Table
@@ -101,7 +102,7 @@ class Options:
     step_pattern: str | None = None
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """All input of one call on one time line. Tables carry the rank of each row; times count from the run's start.
 
@@ -123,6 +124,16 @@ class Run:
     options: Options = field(default_factory=Options)
     fuller: Run | None = None
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        ranks = ", ".join("unknown" if rank is None else str(rank) for rank in self.ranks[:8]) + (
+            ", ..." if len(self.ranks) > 8 else ""
+        )
+        rows = [f"{len(table):,} {name}" for name, table in self.tables.items() if len(table)]
+        return f"<advisor run: {len(self.traces)} recordings, ranks {ranks or 'none'}; rows: {', '.join(rows) or 'none'}>"
+
+    def _repr_html_(self) -> str | None:
+        return display.page(self)
 
     def table(self, name: str) -> Table:
         """The table of that name, empty if nothing was recorded. KeyError for a name the schema does not know."""

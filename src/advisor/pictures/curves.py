@@ -8,6 +8,7 @@ import numpy.typing as npt
 from advisor.derive.detail import fewer, thinned
 from advisor.derive.intervals import union
 from advisor.derive.memory import allocator_use
+from advisor.derive.steps import steps
 from advisor.model import MemorySource, Run, Table, ThrottleReason
 from advisor.model.pictures import Curve, Intervals, MemoryCurve, SampleCurves, Samples
 from advisor.model.schema import TABLES
@@ -17,6 +18,7 @@ SAMPLE_POINTS = 400
 ALL_POINTS = 30_000  # of all curves of one kind together
 MOST_GPUS = 64
 MOST_THROTTLED = 200
+MOST_STEPS = 300
 METRICS = (
     "utilization",
     "memory_utilization",
@@ -53,7 +55,14 @@ def curve(time: npt.NDArray[np.int64], value: npt.NDArray[np.int64] | npt.NDArra
 
 
 def memory_curves(run: Run) -> list[MemoryCurve]:
-    """The allocator of every GPU over the whole recording; of many GPUs those that use most."""
+    """The allocator of every GPU over the whole recording; of many GPUs those that use most.
+
+    Of the fuller recording where the light one holds no memory events.
+    """
+    return _memory_of(run) or (_memory_of(run.fuller) if run.fuller is not None else [])
+
+
+def _memory_of(run: Run) -> list[MemoryCurve]:
     events = run.table("memory_events")
     of_allocator = (events["device"] >= 0) & (events["source"] == int(MemorySource.FRAMEWORK)) & events.known("allocated")
     uses = {(use.rank, use.device): use for use in allocator_use(run)}
@@ -79,9 +88,16 @@ def memory_curves(run: Run) -> list[MemoryCurve]:
                 capacity=use.capacity if use else None,
                 peak_allocated=peaks[i],
                 peak_reserved=int(held.max()) if known.any() else None,
+                step_start_ns=_step_starts(run, rank),
             )
         )
     return result
+
+
+def _step_starts(run: Run, rank: int) -> list[int]:
+    found = steps(run)
+    starts: list[int] = np.sort(found.start[found.rank == rank])[:MOST_STEPS].tolist()
+    return [] if found.source == "none" else starts
 
 
 def samples(run: Run) -> Samples | None:

@@ -30,6 +30,12 @@ class Names:
         self._codes: dict[str, int] = {}
         self._known: dict[int, int] = {}
 
+    def of_run(self, run: Run) -> Names:
+        """The same list of strings for the codes of another run."""
+        other = Names(run, self._clean)
+        other.values, other._codes = self.values, self._codes
+        return other
+
     def of_text(self, text: str) -> int:
         """Code of a text that is ours, not a recording's."""
         code = self._codes.get(text)

@@ -91,7 +91,7 @@ def _row(run: Run, names: Names, name: int, label: str, mine: npt.NDArray[np.int
     row = work.row[mine[kernel]]
     occupancy, grid, block, cores = None, None, None, None
     if label and len(row):
-        known = kernels.known("occupancy")[row]
+        known = kernels.known("occupancy")[row] & (kernels["occupancy"][row] > 0)  # 0: the profiler could not tell
         if known.any():
             weight = np.maximum(spent[kernel][known], 1)
             occupancy = round(float(np.average(kernels["occupancy"][row[known]].astype(float), weights=weight)), 1)
@@ -131,21 +131,23 @@ def _tensor_cores(kind: int, path: int) -> bool | None:
 
 
 def roofline(run: Run, names: Names, step_ns: int | None) -> tuple[Roofline | None, str]:
-    """The roofs and the kernels under them; else None and why."""
+    """The roofs and the kernels under them, of the fuller recording where the light one lacks shapes; else None and why."""
     device = main_device(run)
     spec = spec_of(device) if device else None
     if device is None or not device.name:
         return None, "the recording does not name the GPU: give it with --gpu"
     if spec is None:
         return None, f"the peaks of {device.name} are not in the device table, or it is a slice or variant of a known GPU"
-    found = points(run, MOST_POINTS)
+    found, whence = points(run, MOST_POINTS), ""
+    if not found and run.fuller is not None:
+        found, names, whence = points(run.fuller, MOST_POINTS), names.of_run(run.fuller), ", in the fuller recording"
     if not found:
         return None, "no input shapes of the kernels' operators were recorded: torch.profiler with record_shapes=True"
     peaks = {dtype: spec.peaks[dtype] for dtype in spec.peaks}
-    return Roofline(spec.name, spec.memory_bandwidth, peaks, [_point(one, names, spec, step_ns) for one in found]), ""
+    return Roofline(spec.name, spec.memory_bandwidth, peaks, [_point(one, names, spec, step_ns, whence) for one in found]), ""
 
 
-def _point(one: Point, names: Names, spec: DeviceSpec, step_ns: int | None) -> RooflinePoint:
+def _point(one: Point, names: Names, spec: DeviceSpec, step_ns: int | None, whence: str) -> RooflinePoint:
     dtype = PEAK_OF.get(Precision(one.precision))
     intensity = one.flops / one.moved if one.flops is not None and one.moved else None
     peak = spec.peak(dtype) if dtype else None
@@ -168,7 +170,7 @@ def _point(one: Point, names: Names, spec: DeviceSpec, step_ns: int | None) -> R
         flops=round(one.flops) if one.flops is not None else None,
         bandwidth=round(one.moved) if one.moved is not None else None,
         peak_share=round(max(shares, default=0.0), 6),
-        basis=basis,
+        basis=basis + whence,
     )
 
 

@@ -91,7 +91,10 @@ def host_tracks(run: Run, rank: int, process: int, low: int, high: int) -> tuple
     driving = np.isin(
         mixed_key(np.full(len(found), rank, np.int64), np.full(len(found), process, np.int64), found), driving_threads(run)
     )
-    order = sorted(range(len(found)), key=lambda i: (not driving[i], -int(count[i]), int(found[i])))
+    # The main thread first: it holds the ranges (steps, phases), or launches most.
+    table, rows = parts["ranges"]
+    ranged = {int(one): int((table["end"] - table["start"])[rows][table["thread"][rows] == one].sum()) for one in found}
+    order = sorted(range(len(found)), key=lambda i: (not driving[i], -ranged[int(found[i])], -int(count[i]), int(found[i])))
     result: list[Events] = []
     for i in order[:MOST_THREADS]:
         thread = int(found[i])
