@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> None:
     _open_streams()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(_run(arguments))
+    sys.exit(run(arguments))
 
 
 class _Terminated(KeyboardInterrupt):
@@ -130,7 +130,8 @@ def _terminate(*_: object) -> None:
     raise _Terminated
 
 
-def _run(arguments: list[str] | None) -> int:
+def run(arguments: list[str] | None) -> int:
+    """Run a command; returns its exit status, and says in one line what ended it otherwise."""
     try:
         result: Any = cli.main(args=arguments, prog_name="advisor", standalone_mode=False)
         sys.stdout.flush()

@@ -8,6 +8,7 @@ from advisor.report.comment import marked
 from advisor.report.github import commands
 
 SENTENCE = "No recording was found, so nothing was judged."
+NO_REPORT = "There is no report: the recording could not be judged."
 _NAMED = 5
 
 
@@ -23,3 +24,9 @@ def render(paths: list[str], form: str, note: str | None = None) -> str | None:
         text = md.joined([f"### {md.escape(SENTENCE)}", *([md.escape(note)] if note else []), looked])
         return marked(text) if form == "comment" else text
     return None
+
+
+def failed(job: str) -> str:
+    """Markdown that takes the place of a report that could not be made: an older one must not be taken for this one."""
+    where = f" of {md.code(job)}" if job else ""
+    return md.joined([f"### {md.escape(NO_REPORT)}", f"What went wrong stands in the log{where}."])
