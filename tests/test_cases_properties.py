@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import pytest
 from advisor import analyze, load
 from advisor.model import Report
 from build.cases import GEMM, pointwise
-from build.parallel import all_steps, data_parallel
+from build.parallel import all_steps, data_parallel, experts, pipelined
 from build.workload import Workload
 
 Event = dict[str, Any]
@@ -97,9 +99,18 @@ def late(k: float = 1, tool: str = "torch") -> Workload:
     return w
 
 
+def stages(k: float = 1, tool: str = "torch") -> Workload:
+    return pipelined(3, 3, steps=4, forward_us=800 * k, tool=tool)
+
+
+def routed(k: float = 1, tool: str = "torch") -> Workload:
+    return experts(((1.8, 0.6, 0.6),) * 2, steps=4, dense_us=600 * k, expert_us=1000 * k, exchange_us=100 * k, tool=tool)
+
+
 Loop = Callable[..., Workload]
 ONE: list[Loop] = [loader, waiting, chains, copies, healthy]
-LOOPS: list[Loop] = [*ONE, serial, late]
+SEVERAL: list[Loop] = [serial, late, stages, routed]
+LOOPS: list[Loop] = [*ONE, *SEVERAL]
 every_loop = pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
 
 
@@ -130,6 +141,53 @@ def changed(loop: Loop, folder: Path, change: Callable[[list[Event]], list[Event
 @every_loop
 def test_the_hour_does_not_matter(tmp_path: Path, loop: Loop) -> None:
     before, after = changed(loop, tmp_path, lambda events: [event | {"ts": event["ts"] + 86_400_000_000} for event in events])
+    assert before == after
+
+
+def exported(loop: Loop, folder: Path, change: Callable[[sqlite3.Connection, str, list[str]], None]) -> tuple[str, str]:
+    """The report of an nsys export, and that of its copy, each table of which was changed."""
+    (folder / "before").mkdir()
+    (folder / "after").mkdir()
+    first = loop(1, "nsys").write_nsys(folder / "before" / "run.sqlite")
+    second = folder / "after" / "run.sqlite"
+    shutil.copy(first, second)
+    with sqlite3.connect(second) as base:
+        for (table,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            change(base, table, [column[1] for column in base.execute(f"PRAGMA table_info({table})")])
+    base.close()
+    return reported([first], folder / "before"), reported([second], folder / "after")
+
+
+@every_loop
+def test_the_hour_does_not_matter_to_an_export(tmp_path: Path, loop: Loop) -> None:
+    def later(base: sqlite3.Connection, table: str, columns: list[str]) -> None:
+        for column in {"start", "end"} & set(columns):
+            base.execute(f"UPDATE {table} SET {column} = {column} + 86400000000000")
+
+    before, after = exported(loop, tmp_path, later)
+    assert before == after
+
+
+@every_loop
+def test_the_order_of_rows_does_not_matter(tmp_path: Path, loop: Loop) -> None:
+    def shuffled(base: sqlite3.Connection, table: str, columns: list[str]) -> None:
+        rows = base.execute(f"SELECT * FROM {table}").fetchall()
+        base.execute(f"DELETE FROM {table}")
+        places = ", ".join("?" * len(columns))
+        base.executemany(f"INSERT INTO {table} VALUES ({places})", random.Random(7).sample(rows, len(rows)))
+
+    before, after = exported(loop, tmp_path, shuffled)
+    assert before == after
+
+
+@every_loop
+def test_the_names_of_threads_and_streams_do_not_matter_to_an_export(tmp_path: Path, loop: Loop) -> None:
+    def renamed(base: sqlite3.Connection, table: str, columns: list[str]) -> None:
+        for column, more in (("globalTid", 100), ("endGlobalTid", 100), ("streamId", 100)):
+            if column in columns:
+                base.execute(f"UPDATE {table} SET {column} = {column} + {more}")
+
+    before, after = exported(loop, tmp_path, renamed)
     assert before == after
 
 
@@ -165,6 +223,25 @@ def test_the_number_of_the_process_does_not_matter(tmp_path: Path, loop: Loop) -
     assert before == after
 
 
+@pytest.mark.parametrize("loop", SEVERAL, ids=lambda loop: loop.__name__)
+def test_the_numbers_of_ranks_do_not_matter(tmp_path: Path, loop: Loop) -> None:
+    """Ranks count from the other end: the same findings and savings, in terms of the new numbers."""
+    w = loop()
+    files, last = w.write_kineto(tmp_path / "before"), len(w.ranks) - 1
+    (tmp_path / "after").mkdir()
+    for file in files:
+        document = json.loads(file.read_text())
+        document["distributedInfo"]["rank"] = rank = last - document["distributedInfo"]["rank"]
+        (tmp_path / "after" / f"rank{rank}.pt.trace.json").write_text(json.dumps(document))
+    first, second = (analyze(load(sorted((tmp_path / side).iterdir()))) for side in ("before", "after"))
+    assert [(one.rule, one.saving) for one in first.findings] == [(one.rule, one.saving) for one in second.findings]
+    assert first.combined == second.combined and first.findings
+    assert [one.outcome for one in first.rules] == [one.outcome for one in second.rules]
+    for one, other in zip(first.findings, second.findings, strict=True):
+        if len(one.scope.get("ranks", [])) == 1 and one.rule in ("straggler-rank", "pipeline-bubble", "expert-imbalance"):
+            assert other.scope["ranks"] == [last - one.scope["ranks"][0]]
+
+
 def test_the_number_of_the_late_rank_does_not_matter(tmp_path: Path) -> None:
     files = late().write_kineto(tmp_path)
     first = analyze(load(files))
@@ -185,17 +262,18 @@ def parts(report: Report) -> dict[str, float]:
     return {one.rule: one.saving.expected_ns / report.step_ns for one in report.findings if one.saving}
 
 
+@pytest.mark.parametrize(("tool", "k"), [("nsys", 4), ("torch", 3)])
 @every_loop
-def test_times_that_scale_scale_the_savings(tmp_path: Path, loop: Loop) -> None:
-    """Four times as long, and as many bytes; no time crosses a threshold in ns. Calls keep their length: within 2 points."""
+def test_times_that_scale_scale_the_savings(tmp_path: Path, loop: Loop, tool: str, k: float) -> None:
+    """Several times as long, and as many bytes; no time crosses a threshold in ns. Calls keep their length: within 2 points."""
     reports = []
-    for k in (1, 4):
-        w = loop(k, "nsys")
-        files = [w.write_nsys(tmp_path / f"{k}.sqlite")]
-        reports.append(analyze(load(files)))
+    for times in (1, k):
+        w = loop(times, tool)
+        folder = tmp_path / str(times)
+        reports.append(analyze(load([w.write_nsys(tmp_path / f"{times}.sqlite")] if tool == "nsys" else w.write_kineto(folder))))
     first, second = reports
     assert first.step_ns and second.step_ns
-    assert second.step_ns / first.step_ns == pytest.approx(4, rel=0.05)
+    assert second.step_ns / first.step_ns == pytest.approx(k, rel=0.05)
     assert parts(first) == pytest.approx(parts(second), abs=0.02)
 
 
