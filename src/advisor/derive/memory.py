@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.derive.allocator import histories
 from advisor.derive.calls import CallKind
 from advisor.derive.host import HostSide, host_sides
 from advisor.derive.nesting import distinct_rows
@@ -34,7 +35,7 @@ class AllocatorUse:
 
 
 def allocator_use(run: Run) -> list[AllocatorUse]:
-    """One entry a GPU of a process whose allocator events carry totals; empty if none do."""
+    """One entry a GPU of a process whose allocator events carry totals, or of which there is a snapshot."""
     return run.derived(_allocator_use)
 
 
@@ -57,14 +58,38 @@ def _allocator_use(run: Run) -> list[AllocatorUse]:
                 peak_reserved=peak,
                 # Of the moments at the peak, the fullest: what stays unused even then.
                 unused_at_peak=int((reserved - allocated)[reserved == peak].min()),
-                capacity=_capacity(run, rank, device),
+                capacity=capacity_of(run, rank, device),
                 growth_per_step=_growth(run, rank, process, events["time"][rows], allocated),
+            )
+        )
+    return result + _by_snapshots(run, {(use.rank, use.device) for use in result})
+
+
+def _by_snapshots(run: Run, told: set[tuple[int, int]]) -> list[AllocatorUse]:
+    """Of devices without allocator events in a trace, what a memory snapshot tells; it holds no steps of its own."""
+    result = []
+    for history in histories(run):
+        if (history.rank, history.device) in told:
+            continue
+        allocated, reserved = history.allocated(), history.reserved()
+        peak = int(reserved.max())
+        result.append(
+            AllocatorUse(
+                rank=history.rank,
+                device=history.device,
+                events=len(history),
+                peak_allocated=int(allocated.max()),
+                peak_reserved=peak,
+                unused_at_peak=int((reserved - allocated)[reserved == peak].min()),
+                capacity=capacity_of(run, history.rank, history.device),
+                growth_per_step=None,
             )
         )
     return result
 
 
-def _capacity(run: Run, rank: int, device: int) -> int | None:
+def capacity_of(run: Run, rank: int, device: int) -> int | None:
+    """Memory of a device as the rank numbers it, bytes; None if the input does not tell."""
     for known in run.devices:
         if known.index == device and known.rank in (None, rank if rank >= 0 else None):
             return known.memory_bytes

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.derive.allocation_sites import Holder, places
+from advisor.derive.memory import capacity_of
+from advisor.derive.memory_growth import StepGrowth, step_growth
 from advisor.derive.steps import steps
 from advisor.detectors.words import size_text
 from advisor.model import Evidence, MemorySource, Run
@@ -33,6 +36,9 @@ class Growth:
 
 
 def detect(ctx: Context) -> Draft | None:
+    kept = _by_snapshot(ctx)
+    if kept is not None:
+        return kept[0] if kept else None
     judged, found = _by_events(ctx)
     if not judged:
         judged, found = _by_samples(ctx)
@@ -66,6 +72,56 @@ def detect(ctx: Context) -> Draft | None:
         caveats=["Caches that fill once (cuDNN plans, new shapes) look alike at first: look whether the growth goes on."],
         subject=["growth", f"gpu {worst.device}"],
     )
+
+
+def _by_snapshot(ctx: Context) -> list[Draft] | None:
+    """What histories show to stay; None if none holds enough steps to judge."""
+    seen = [one for one in step_growth(ctx.run) if len(one.ends) > ctx.threshold("least_kept_steps")]
+    if not seen:
+        return None
+    rising = [one for one in seen if one.kept and _kept_bytes(one) >= ctx.threshold("least_bytes") and one.each > 0]
+    if not rising:
+        return []
+    worst = max(rising, key=lambda one: (_kept_bytes(one), -one.rank, -one.device))
+    each, first = _kept_bytes(worst), worst.kept[0]
+    capacity = capacity_of(ctx.run, worst.rank, worst.device)
+    left = (capacity - int(worst.levels[-1])) / each if capacity else None
+    full = f"; the GPU is full after {left:.0f} more steps" if left is not None else ""
+    lines = [Holder(one.site, one.blocks, one.bytes) for one in worst.kept]
+    quarter = np.linspace(0, len(worst.levels) - 1, 6).astype(int)
+    draft = Draft(
+        title=f"GPU memory grows by {size_text(each)} with every step, kept by {first.site.text}{full}",
+        confidence="high" if first.site.place else "medium",
+        severity="high" if left is not None and left < ctx.threshold("soon") * len(worst.levels) else "medium",
+        facts={
+            "growth_bytes": round(each),
+            "per": "step",
+            "left": None if left is None else round(left),
+            "gained_bytes": int(worst.levels[-1] - worst.levels[0]),
+            "steps": len(worst.ends),
+            "steps_told_by": worst.told_by,
+            "device": worst.device,
+        },
+        evidence=[
+            Evidence(
+                "Allocated in nearly every step and never freed",
+                ["where", "steps", "blocks", "bytes"],
+                [[one.site.text, one.steps, one.blocks, one.bytes] for one in worst.kept[:8]],
+            ),
+            Evidence("In use at step ends", ["step", "used_bytes"], [[int(i), int(worst.levels[i])] for i in quarter]),
+        ],
+        locations=places(lines, sum(one.bytes for one in lines)),
+        scope={"devices": sorted({one.device for one in rising})},
+        fixes=["detach", "collect-on-host"],
+        caveats=["A list or cache of bounded length looks alike until it is full."],
+        subject=["growth", f"gpu {worst.device}"],
+    )
+    return [draft]
+
+
+def _kept_bytes(one: StepGrowth) -> float:
+    """Bytes a step that stay."""
+    return sum(kept.bytes for kept in one.kept) / max(len(one.ends) - 1, 1)
 
 
 def _by_events(ctx: Context) -> tuple[bool, list[Growth]]:
