@@ -99,7 +99,8 @@ def test_a_budget_that_nobody_can_judge(advisor: Run, trace: Path, here: Path) -
 
 def test_figures_that_budgets_limit(advisor: Run, trace: Path, here: Path) -> None:
     measured = json.loads(advisor("analyze", trace, "--format", "json")[1])["run"]["measured"]
-    assert measured == {"memory_peak_bytes": None, "host_syncs_per_step": measured["host_syncs_per_step"], "kernels_per_step": 40}
+    assert measured["memory_peak_bytes"] is measured["memory_peak_source"] is None
+    assert measured["kernels_per_step"] == 40
     assert advisor("analyze", trace, "--fail-on", "kernels-per-step>40")[0] == 0
     assert advisor("analyze", trace, "--fail-on", "kernels-per-step>39.9")[0] == 1
 

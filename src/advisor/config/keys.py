@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from advisor.gates.amounts import SCHEMAS
+from advisor.gates.amounts import Quantity
 from advisor.gates.measures import MEASURES
 from advisor.gates.regressions import PARTS
 from advisor.rules.rule import FRAMEWORKS
@@ -76,19 +76,19 @@ BY_NAME = {key.name: key for key in KEYS}
 
 @dataclass(frozen=True)
 class Entry:
-    """What a table takes under one name: in words, an example as TOML writes it, and the JSON Schema of its value."""
+    """What a table takes under one name: in words, an example as TOML writes it, and the kind of amount."""
 
     meaning: str
     example: str
-    schema: dict[str, Any]
+    quantity: Quantity
 
 
 BUDGETS = {
     name: Entry(
         f"{measure.meaning}. {'Minimum' if measure.least else 'Maximum'}",
         measure.example if measure.quantity == "count" else f'"{measure.example}"',
-        SCHEMAS[measure.quantity],
+        measure.quantity,
     )
     for name, measure in MEASURES.items()
 }
-REGRESSIONS = {name: Entry(part.meaning, '"3 %"', SCHEMAS["share"]) for name, part in PARTS.items()}
+REGRESSIONS = {name: Entry(part.meaning, '"3 %"', "share") for name, part in PARTS.items()}

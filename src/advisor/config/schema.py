@@ -16,14 +16,26 @@ _TEXTS = {
     ]
 }
 _LINE = {"type": "string", "minLength": 1}
+_LEVEL = {"$ref": "#/$defs/level"}
+# A threshold of this quantity: as text with a unit, or a bare number in the unit that its description tells.
+_THRESHOLDS = {
+    "share": {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, SCHEMAS["share"]]},
+    "duration": {"anyOf": [{"type": "number", "minimum": 0}, SCHEMAS["duration"]]},
+    "bytes": {"anyOf": [{"type": "number", "minimum": 0}, SCHEMAS["bytes"]]},
+}
+_DEFS: dict[str, Any] = {
+    "level": {"enum": list(LEVELS)},
+    "texts": _TEXTS,
+    **{str(name): one for name, one in SCHEMAS.items()},
+    **{f"{name}-threshold": one for name, one in _THRESHOLDS.items()},
+}
 _KINDS: dict[str, dict[str, Any]] = {
-    "names": _TEXTS,
-    "paths": _TEXTS,
+    "names": {"$ref": "#/$defs/texts"},
+    "paths": {"$ref": "#/$defs/texts"},
     "flag": {"type": "boolean"},
     "number": {"type": "number", "exclusiveMinimum": 0},
-    "share": SCHEMAS["share"],
+    "share": {"$ref": "#/$defs/share"},
 }
-_LEVEL = {"enum": list(LEVELS)}
 
 
 def schema(rules: Sequence[Rule]) -> dict[str, Any]:
@@ -36,6 +48,7 @@ def schema(rules: Sequence[Rule]) -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "properties": {key.name: {**_key(key, rules), "description": key.meaning} for key in KEYS},
+        "$defs": _DEFS,
     }
 
 
@@ -51,7 +64,7 @@ def _key(key: Key, rules: Sequence[Rule]) -> dict[str, Any]:
 
 
 def _table(entries: Mapping[str, Entry]) -> dict[str, Any]:
-    properties = {name: {**entry.schema, "description": entry.meaning} for name, entry in entries.items()}
+    properties = {name: {"$ref": f"#/$defs/{entry.quantity}", "description": entry.meaning} for name, entry in entries.items()}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -75,9 +88,8 @@ def _rule(thresholds: Mapping[str, Threshold] | None) -> dict[str, Any]:
 
 
 def _threshold(one: Threshold) -> dict[str, Any]:
-    number: dict[str, Any] = {"type": "number", "minimum": 0}
-    if one.most < float("inf"):
-        number["maximum"] = one.most
-    text = SCHEMAS[one.quantity] if one.quantity else None
     described = {"description": f"{one.unit}; {one.value:g} unless set. {one.reason}"}
-    return {"anyOf": [number, text], **described} if text else {**number, **described}
+    if one.quantity:
+        return {"$ref": f"#/$defs/{one.quantity}-threshold", **described}
+    most = {"maximum": one.most} if one.most < float("inf") else {}
+    return {"type": "number", "minimum": 0, **most, **described}

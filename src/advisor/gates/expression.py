@@ -21,9 +21,7 @@ from advisor.rules.rule import nearest
 
 LEVELS = ("high", "medium", "low")
 WORDS = ("error", "budget", "new", "regression", "never")
-REGRESSIONS = ("step-time", "memory-peak")  # beside the parts of the step, see gates.regressions
 _TERM = re.compile(r"([A-Za-z][\w.-]*)(?:\s*:\s*([\w.-]+))?(?:\s*([<>=!]=?)\s*(.*))?", re.DOTALL)
-_QUOTES = "quote it in a shell, which reads > as the name of a file: --fail-on 'regression>3%'"
 
 
 class ExpressionError(InputError):

@@ -57,9 +57,9 @@ def judge(report: Report, asked: Asked, baseline: BaselineVerdict | None = None)
             case x.New():
                 conditions.append(_new(report, written, term, baseline, origin))
             case x.Errors() if not asked.errors:
-                conditions.append(_unset(written, "the level of no rule is error", origin))
+                conditions.append(unset(written, "the level of no rule is error", origin))
             case x.Budgets() if not asked.budgets:
-                conditions.append(_unset(written, "no budget is set", origin))
+                conditions.append(unset(written, "no budget is set", origin))
     return Verdict(tuple(conditions), asked.strict, asked.advisory, baseline)
 
 
@@ -102,7 +102,7 @@ def budget(report: Report, one: Budget, name: str) -> Condition:
     )
 
 
-def _counted(name: str, what: str, found: Sequence[Finding], origin: str | None) -> Condition:
+def counted(name: str, what: str, found: Sequence[Finding], origin: str | None) -> Condition:
     """A condition on the number of findings, which has to be 0."""
     rules = ", ".join(dict.fromkeys(one.rule for one in found))
     text = f"{_number(len(found))} {what}" + (f": {rules}" if found else "")
@@ -124,7 +124,7 @@ def _number(count: int) -> str:
     return "no finding" if not count else f"{count} finding{'' if count == 1 else 's'}"
 
 
-def _unset(name: str, reason: str, origin: str | None) -> Condition:
+def unset(name: str, reason: str, origin: str | None) -> Condition:
     return Condition(name, "finding", "not-judged", f"'{name}' was asked for", reason=reason, origin=origin)
 
 
@@ -133,7 +133,7 @@ def _severe(level: str) -> Callable[[Finding], bool]:
     return lambda finding: finding.severity in levels and finding.confidence != "low"
 
 
-def _matching(name: str) -> tuple[Callable[[Finding], bool], str]:
+def matching(name: str) -> tuple[Callable[[Finding], bool], str]:
     if name in x.LEVELS:
         above = "" if name == "high" else " or above"
         return _severe(name), f"of severity {name}{above} with confidence medium at least"
@@ -143,10 +143,10 @@ def _matching(name: str) -> tuple[Callable[[Finding], bool], str]:
 def _finding(
     report: Report, written: str, term: x.Finding, families: Collection[str], accepted: Collection[str], origin: str | None
 ) -> Condition:
-    matches, what = _matching(term.name)
+    matches, what = matching(term.name)
     found = [one for one in report.findings if matches(one) and one.fingerprint not in accepted]
     if term.name in x.LEVELS:
-        return _counted(written, what, found, origin)
+        return counted(written, what, found, origin)
     if term.name not in families and all(outcome.id != term.name for outcome in report.rules):
         text = f"there is to be no finding {what}"
         return Condition(written, "finding", "not-judged", text, reason="the rule is not selected", origin=origin)
@@ -183,15 +183,15 @@ def _of_rules(
         more = f" and {len(blind) - 1} more rules" if len(blind) > 1 else ""
         reason = f"{blind[0].id}{more} could not judge ({blind[0].reason or blind[0].outcome})"
         return Condition(written, "finding", "not-judged", f"there is to be no finding {what}", reason=reason, origin=origin)
-    return _counted(written, what, found, origin)
+    return counted(written, what, found, origin)
 
 
 def _new(report: Report, written: str, term: x.New, baseline: BaselineVerdict | None, origin: str | None) -> Condition:
     """Findings that the baseline does not hold, or that got worse since."""
-    matches, what = _matching(term.only or x.LEVELS[-1])
+    matches, what = matching(term.only or x.LEVELS[-1])
     what = f"{what} that the baseline does not hold as it stands"
     if baseline is None:
         text = f"there is to be no finding {what}"
         return Condition(written, "finding", "not-judged", text, reason="there is no baseline (--baseline FILE)", origin=origin)
     count = {*baseline.new, *(entry.fingerprint for entry in baseline.of("worse"))}
-    return _counted(written, what, [one for one in report.findings if one.fingerprint in count and matches(one)], origin)
+    return counted(written, what, [one for one in report.findings if one.fingerprint in count and matches(one)], origin)

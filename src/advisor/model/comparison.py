@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from advisor.model.report import NO_SAVING, Basis, Finding, Saving, finding_document, fraction
 from advisor.model.run import Notice
+from advisor.model.verdict import Verdict as Gates
 
 SCHEMA = "advisor.compare/1"
 
@@ -314,6 +315,7 @@ class Comparison:
     findings: list[FindingChange] = field(default_factory=list)
     promises: Promises | None = None
     notices: list[Notice] = field(default_factory=list)
+    gates: Gates | None = None
 
     def of(self, *statuses: Status) -> list[FindingChange]:
         """Findings of these statuses, in order: what matters most first."""
@@ -350,4 +352,5 @@ class Comparison:
             "findings": [one.to_dict() for one in shown],
             "promises": self.promises.to_dict() if self.promises else None,
             "notices": [dict(vars(notice)) for notice in self.notices],
+            **({"gates": self.gates.to_dict()} if self.gates else {}),
         }

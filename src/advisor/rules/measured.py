@@ -14,8 +14,10 @@ from advisor.model import Run
 
 def measured(run: Run) -> dict[str, Any]:
     """The contract's "run.measured"; None for what the recording does not tell, also where looking for it fails."""
+    peak, source = _told(_memory_peak, run) or (None, None)
     return {
-        "memory_peak_bytes": _told(_memory_peak, run),
+        "memory_peak_bytes": peak,
+        "memory_peak_source": source,
         "host_syncs_per_step": _told(_host_syncs, run),
         "kernels_per_step": _told(_kernels, run),
     }
@@ -34,10 +36,10 @@ def _told(figure: Any, run: Run) -> Any:
     return None
 
 
-def _memory_peak(run: Run) -> int | None:
+def _memory_peak(run: Run) -> tuple[int, str] | None:
     """Samples see all processes but only now and then, the allocator sees its own at all times: the larger of both."""
-    sampled = [one.memory_used_max for one in device_health(run) if one.memory_used_max is not None]
-    reserved = [one.peak_reserved for one in allocator_use(run)]
+    sampled = [(one.memory_used_max, "device-samples") for one in device_health(run) if one.memory_used_max is not None]
+    reserved = [(one.peak_reserved, "allocator") for one in allocator_use(run)]
     return max([*sampled, *reserved], default=None)
 
 
