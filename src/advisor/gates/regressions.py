@@ -176,7 +176,7 @@ def _category(comparison: Comparison, limit: Limit) -> Condition:
         return _untold(limit, "one side has no steps with GPU work")
     members = [one for one in comparison.categories if one.name in part.categories]
     change = sum(one.head_ns - one.base_ns for one in members) / whole
-    change = round(change, 9)
+    change = round(change, 12)
     text = f"{part.words} changed by {_signed(change)} of the step, {_allowed(limit)}"
     if change <= limit.share:
         return _condition(limit, "passed", text, change, "categories", None)
@@ -190,7 +190,7 @@ def _category(comparison: Comparison, limit: Limit) -> Condition:
 
 def _over(ratio: float) -> float:
     """1.03 -> 0.03, which is not more than 3 %: without what floating point leaves behind."""
-    return round(ratio - 1, 9)
+    return round(ratio - 1, 12)
 
 
 def _signed(share: float) -> str:
