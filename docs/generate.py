@@ -7,7 +7,6 @@ python docs/generate.py --check    say which are stale, status 1 if any is
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Iterator
 from enum import EnumMeta
@@ -20,7 +19,6 @@ from advisor.api import analyze, load
 from advisor.cli import COMMANDS
 from advisor.cli import cli as program
 from advisor.config import keys as config_keys
-from advisor.config.schema import schema as config_schema
 from advisor.model import TABLES, schema, schema_memory
 from advisor.report import render
 from advisor.report.json_document import schema as report_schema
@@ -40,8 +38,6 @@ def pages() -> dict[Path, str]:
         Path("event-model.md"): NOTE + event_model(),
         Path("cli.md"): NOTE + commands(),
         Path("configuration.md"): between_marks("configuration.md", configuration()),
-        Path("advisor.schema.json"): json.dumps(config_schema([entry.rule for entry in entries]), indent=2, ensure_ascii=False)
-        + "\n",
         Path("report-json.md"): between_marks("report-json.md", report_keys()),
         Path("reading-the-report.md"): between_marks("reading-the-report.md", sample_report(STARVED, LOG, width=80)),
         Path("../README.md"): between_marks("../README.md", sample_report(STARVED)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from pathlib import Path
@@ -325,11 +324,6 @@ def test_lines_of_keys(values: dict[str, int], nested: bool) -> None:
     found = lines(text)
     for place, name in enumerate(values):
         assert found[("table", name) if nested else (name,)] == len(head) + 1 + place
-
-
-def test_the_schema_in_the_documentation_is_current() -> None:
-    page = Path(__file__).resolve().parents[1] / "docs" / "advisor.schema.json"
-    assert json.loads(page.read_text("utf-8")) == SCHEMA
 
 
 def test_the_example_of_the_documentation() -> None:
