@@ -206,7 +206,15 @@ def command(
         result = mended(run, asked, rule_dirs=own.rule_dirs, thresholds=own.thresholds, redact=redact)
         outputs.write(lambda form, **style: answer.render(result, form, Style(**style)))
         return 0
-    report = analyze(run, select=kept, ignore=left_out, rule_dirs=own.rule_dirs, thresholds=own.thresholds, redact=redact)
+    report = analyze(
+        run,
+        select=kept,
+        ignore=left_out,
+        rule_dirs=own.rule_dirs,
+        thresholds=own.thresholds,
+        redact=redact,
+        pictures="html" in outputs.forms(),
+    )
     held = against(known, report, str(accepted), own.take("baseline-margin", None)) if known else None
     report.gates = judge(report, wanted, held)
     rule_pages = pages(entry.rule for entry in own.entries) if "sarif" in outputs.forms() else None

@@ -46,10 +46,12 @@ def output_options(function: Any) -> Any:
                 "form",
                 type=click.Choice(list(FORMATS)),
                 default="text",
-                help="Default: text. comment: Markdown for a pull request; github: annotations of GitHub Actions, and the job "
-                "summary; gitlab: Code Quality.",
+                help="Default: text. html: one page for a browser, with -o; comment: Markdown for a pull request; github: "
+                "annotations of GitHub Actions, and the job summary; gitlab: Code Quality.",
             ),
-            click.option("--output", metavar="FILE", type=click.Path(), help="Write the report here, not to standard output."),
+            click.option(
+                "-o", "--output", metavar="FILE", type=click.Path(), help="Write the report here, not to standard output."
+            ),
             click.option(
                 "--also",
                 metavar="FORMAT=FILE",
@@ -64,7 +66,7 @@ def output_options(function: Any) -> Any:
                 help="Folder of the program's source, to which github, gitlab, junit and sarif relate recorded places; "
                 "with it, text quotes their lines. Default: the repository around the working directory.",
             ),
-            click.option("--note", metavar="TEXT", help="A line below the verdict in markdown, comment and github."),
+            click.option("--note", metavar="TEXT", help="A line below the verdict in html, markdown, comment and github."),
         )
     ):
         function = option(function)
@@ -92,6 +94,8 @@ class Outputs:
         """style: arguments for `render` in every format. UsageError if a file cannot be written or would be written twice."""
         inputs = list(paths)
         place = target(output, inputs)
+        if form == "html" and output is None and sys.stdout.isatty():
+            raise click.UsageError("--format html is a page for a browser: name its file with -o report.html")
         files = [(one, target(file, inputs)) for one, file in also]
         known = [(one, file) for one, file in files if file is not None]
         names = [os.path.realpath(file) for file in (place, *(file for _, file in known)) if file is not None]

@@ -19,6 +19,7 @@ FORMATS: dict[str, str] = {
     "text": "advisor.report.terminal",
     "json": "advisor.report.json_document",
     "markdown": "advisor.report.markdown",
+    "html": "advisor.report.html",
     "comment": "advisor.report.comment",
     "github": "advisor.report.github",
     "sarif": "advisor.report.sarif",
@@ -48,7 +49,7 @@ def render(
     source_root: folder of the user's code. Formats for code hosts name files relative to it; text quotes the lines.
     unicode: False keeps the output within ASCII, for an output encoding that is not UTF-8.
     rule_pages: by id, what the rules say about themselves (sarif only).
-    note: a line below the verdict (markdown, comment and github only).
+    note: a line below the verdict (html, markdown, comment and github only).
     Raises ValueError for a format that does not exist.
     """
     from advisor.report.style import Style
