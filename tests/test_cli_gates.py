@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,23 @@ def test_code_beside_a_configuration_runs_only_if_trusted(advisor: Run, trace: P
     code, out, err = advisor("analyze", trace, "--format", "json", "--trust-rule-dirs")
     assert code == 0 and mark.exists() and err == ""
     assert "mine" in {rule["id"] for rule in json.loads(out)["rules"]}
+
+
+def test_a_working_directory_that_is_gone(advisor: Run, trace: Path, here: Path) -> None:
+    (here / "gone").mkdir()
+    os.chdir(here / "gone")
+    (here / "gone").rmdir()
+    assert advisor("analyze", trace)[0] == 0
+
+
+def test_a_folder_that_may_not_be_looked_into(advisor: Run, trace: Path, here: Path) -> None:
+    (here / "advisor.toml").write_text("framework = 'ddp'\n")
+    (here / "advisor.toml").chmod(0)
+    code, _, err = advisor("analyze", trace)
+    if os.access(here / "advisor.toml", os.R_OK):  # root reads everything
+        assert code == 0
+    else:
+        assert code == 2 and "permission denied" in err
 
 
 # The baseline

@@ -111,6 +111,7 @@ def analyze(run: Run, **arguments: Any) -> Report:
     """Judge what `load` gave by all rules.
 
     Arguments by keyword: `select` and `ignore`, names of rules or families; `rule_dirs`, folders of rules of your own;
+    `thresholds`, numbers in place of those of the rules (rule -> name -> number). No configuration file is read.
     `redact=True` leaves source locations out; `pictures=True` fills `Report.pictures`, which pages and plots draw. TypeError
     for anything that is no run; InputError for names that do not exist, and for options of the run that cannot be.
     """

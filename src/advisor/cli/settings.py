@@ -12,6 +12,7 @@ import click
 from advisor.cli import console
 
 if TYPE_CHECKING:
+    from advisor.config.files import Document
     from advisor.config.settings import Settings
     from advisor.gates.expression import Term
     from advisor.gates.judge import Asked
@@ -128,15 +129,26 @@ class Configured:
         return None if named is None else Path(named)
 
 
+def _found() -> Document | None:
+    """The configuration of the working directory; None where that is gone, so that recordings named in full are still read."""
+    from advisor.config.files import find
+
+    try:
+        here = Path.cwd()
+    except OSError:
+        return None
+    return find(here)
+
+
 def configured(config: str | None, no_config: bool, trust: bool, rule_dirs: tuple[str, ...], verbose: bool = False) -> Configured:
     """Read the configuration and the rules. UsageError, ConfigError, FileError or RuleError for what cannot be used."""
-    from advisor.config.files import find, given
+    from advisor.config.files import given
     from advisor.config.settings import settings, with_rules
     from advisor.rules.catalogue import catalogue
 
     if config is not None and no_config:
         raise click.UsageError("--config and --no-config exclude one another")
-    document = None if no_config else given(Path(config)) if config is not None else find(Path.cwd())
+    document = None if no_config else given(Path(config)) if config is not None else _found()
     found = settings(document)
     if verbose:
         console.message(f"settings: {document.path if document else 'none'}")

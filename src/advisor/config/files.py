@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ def find(start: Path) -> Document | None:
     for folder in _folders(start):
         for name in NAMES:
             path = folder / name
-            if path.is_symlink() or path.exists():
+            if os.path.lexists(path):
                 document = read(path, only_if_ours=name == "pyproject.toml")
                 if document is not None:
                     return document
@@ -48,7 +49,7 @@ def find(start: Path) -> Document | None:
 def _folders(start: Path) -> list[Path]:
     upwards = [start, *start.parents][:_DEEPEST]
     for count, folder in enumerate(upwards, 1):
-        if (folder / ".git").exists():
+        if os.path.lexists(folder / ".git"):
             return upwards[:count]
     return upwards[:1]
 
