@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Asked:
     paths: list[str]
     base: list[str]
     head: list[str]
+    conditions: list[str]
     options: list[str]
     note: str
     require_recording: bool
@@ -40,23 +42,38 @@ class Asked:
         options: list[str] = []
         for name, option in (("CONFIG", "--config"), ("SOURCE_ROOT", "--source-root")):
             options += [option, environment[name]] if environment.get(name) else []
-        for condition in lines(environment.get("FAIL_ON", "")):
-            options += ["--fail-on", condition]
         options += lines(environment.get("ARGUMENTS", ""))
+        conditions = [one.strip() for line in lines(environment.get("FAIL_ON", "")) for one in line.split(",") if one.strip()]
         note = environment.get("NOTE", "").strip()
-        return cls(paths, base, head, options, note, environment.get("REQUIRE_RECORDING") == "true")
+        return cls(paths, base, head, conditions, options, note, environment.get("REQUIRE_RECORDING") == "true")
+
+    @property
+    def compares(self) -> bool:
+        """Whether there are two sides; without recordings of the head there is nothing to say of the base either."""
+        return any(map(_exists, self.base)) and any(map(_exists, self.head))
 
     def command(self, files: Mapping[str, Path]) -> list[str]:
         """The arguments of the program. files: format -> where it is to be written beside the annotations."""
-        compares = any(map(_exists, self.base)) and any(map(_exists, self.head))
-        note = self.note if compares or not self.base or any(map(_exists, self.base)) else f"{_NO_BASE} {self.note}".strip()
+        note, conditions = self.note, self.conditions
+        if self.head and not self.compares:  # a regression is one against a base
+            conditions = [one for one in conditions if not one.startswith("regression")]
+            note = f"{_NO_BASE} {note}".strip() if self.base and not any(map(_exists, self.base)) else note
         options = [*self.options, "--format", "github", *(["--note", note] if note else [])]
+        options += [part for condition in conditions for part in ("--fail-on", condition)]
         options += [part for form, file in files.items() for part in ("--also", f"{form}={file}")]
-        if compares:
+        if self.compares:
             sides = [part for path in self.base if _exists(path) for part in ("--base", path)]
             return ["compare", *sides, *(part for path in self.head for part in ("--head", path)), *options]
         allowed = [] if self.require_recording else ["--allow-missing"]
         return ["analyze", *options, *allowed, "--", *(self.paths or self.head[:1])]
+
+    def repeats(self, folder: Path) -> list[list[str]]:
+        """Further commands where the head stands alone: each repeat has its report, with which a later head is compared."""
+        rest = [] if self.compares else [path for path in self.head[1:] if _exists(path)]
+        return [
+            ["analyze", *self.options, "--format", "json", "--output", str(folder / f"{number}.json"), "--", path]
+            for number, path in enumerate(rest, 2)
+        ]
 
 
 def lines(text: str) -> list[str]:
@@ -80,6 +97,7 @@ def outputs(status: int, command: str, files: Mapping[str, Path]) -> dict[str, s
         "step-time": "" if step is None else str(step),
         "change": str(document.get("step", {}).get("verdict", "")) if compared else "",
         "category": "gpu-advisor-changes" if compared else "gpu-advisor",
+        "reports": str(files["json"].parent) if document and not compared else "",
         **{form: str(file) if file.is_file() else "" for form, file in files.items()},
     }
 
@@ -102,12 +120,15 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     folder = Path(os.environ["RUNNER_TEMP"]) / "gpu-advisor"
-    folder.mkdir(exist_ok=True)
-    files = {"json": folder / "report.json", "sarif": folder / "report.sarif", "comment": folder / "comment.md"}
-    for file in files.values():
-        file.unlink(missing_ok=True)  # of an earlier use in the same job
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier use in the same job
+    reports = folder / "reports"
+    reports.mkdir(parents=True)
+    report = folder / "comparison.json" if asked.compares else reports / "1.json"
+    files = {"json": report, "sarif": folder / "report.sarif", "comment": folder / "comment.md"}
     arguments = asked.command(files)
     status = run(arguments)
+    for repeat in asked.repeats(reports):
+        run(repeat)  # one that cannot be read is told in the log and missing from the base, no more
     if status not in VERDICTS:
         text = missing.failed(os.environ.get("GITHUB_JOB", ""))
         files["comment"].write_text(marked(text), "utf-8")
