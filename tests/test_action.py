@@ -167,9 +167,13 @@ def test_inputs_that_contradict_one_another(job: Callable[..., Job], inputs: dic
 
 
 def test_without_a_base_the_head_is_analysed(job: Callable[..., Job], api: Api, recording: Path) -> None:
-    one = job(base="base/report.json", head=str(recording), note="First run.")
+    one = job(base="base", head=f"{recording}\nmissing.json\n{recording}", note="First run.", fail_on="regression>3%, error")
     assert one.run(*REVIEW) == 0
     assert "There is no base to compare with. First run." in api.comments[0]["body"] and one.result("change") == ""
+    reports = Path(one.result("reports"))
+    assert sorted(file.name for file in reports.iterdir()) == ["1.json", "2.json"]  # one a repeat, as a later base
+    assert one.result("report") == str(reports / "1.json")
+    assert one.log.count("::notice title=GPU advisor::") == 1
 
 
 def test_the_checkout_is_installed_as_a_runner_does_it(job: Callable[..., Job], recording: Path) -> None:
