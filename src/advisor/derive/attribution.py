@@ -11,6 +11,7 @@ import numpy.typing as npt
 from advisor.derive.calls import links
 from advisor.derive.gpus import gpu_work
 from advisor.derive.nesting import Nesting, mixed_key, thread_keys
+from advisor.derive.paths import short_path
 from advisor.model import Location, Run
 
 Rows = npt.NDArray[np.int64]
@@ -152,7 +153,6 @@ _LIBRARY = re.compile(
     """,
     re.VERBOSE,
 )
-_HOMES = ("home", "homes", "users", "documents and settings")
 
 
 def parse_frame(text: str) -> Location | None:
@@ -160,21 +160,7 @@ def parse_frame(text: str) -> Location | None:
     match = _FRAME.match(text)
     if not match or _LIBRARY.search(match["file"]):
         return None
-    return Location(shorten(match["file"]), int(match["line"]), match["function"])
-
-
-def shorten(path: str) -> str:
-    """The last three components of an absolute or long path, without any user's home folder."""
-    parts = [part for part in re.split(r"[/\\]+", path) if part not in ("", ".")]
-    *folders, file = parts or [path]
-    kept = [
-        folder
-        for i, folder in enumerate(folders)
-        if not (folder.startswith("~") or folder.lower() in _HOMES or (i and folders[i - 1].lower() in _HOMES))
-    ]
-    if len(kept) < 3 and kept == folders and not re.match(r"[/\\]|\w+:", path):
-        return "/".join(parts)
-    return "/".join([*(folder for folder in kept if not folder.endswith(":")), file][-3:])
+    return Location(short_path(match["file"]), int(match["line"]), match["function"])
 
 
 def locations(

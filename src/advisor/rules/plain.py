@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.derive.paths import short_path
 from advisor.model import Location
 
 REDACTED = "(redacted)"
@@ -17,10 +18,7 @@ _SCRIPT = r"[^\s:;,'\"()<>|]+\.(?:pyx?|ipynb)\b"
 # An absolute path of at least two parts, or anything that ends like a Python file; not the inside of a URL.
 _PLACE = re.compile(rf"(?<![\w:/\\.])(?:{_PATH}|{_SCRIPT})")
 _PLACE_AND_LINE = re.compile(rf"(?<![\w:/\\.])(?:{_PATH}|{_SCRIPT})(?:\(\d+\)|:\d+)?(?::\s*[\w.<>]+)?")
-_PRIVATE = re.compile(r"^.*?[\\/](?:home|homes|Users)[\\/][^\\/]+[\\/]|^[\\/]root[\\/]|^~[^\\/]*[\\/]")
-_PACKAGES = re.compile(r"^.*[\\/](?:site|dist)-packages[\\/]")
 _LONGEST = 4000  # characters of a text; longer ones come from damaged or hostile files
-_KEPT = 3  # last components of an absolute path that are shown
 
 
 # Words of detectors that speak of steps -> the same of a recording without any.
@@ -44,22 +42,6 @@ def stepless(text: str) -> str:
     for pattern, words in _STEPLESS:
         text = pattern.sub(words, text)
     return text
-
-
-def short_path(path: str) -> str:
-    """A source path without the folders in front of a package, and without the user's home.
-
-    >>> short_path("/home/ann/llm/src/train.py"), short_path("/opt/py/site-packages/torch/nn/functional.py")
-    ('llm/src/train.py', 'torch/nn/functional.py')
-    """
-    rest = _PACKAGES.sub("", path)
-    if rest != path:
-        return rest.replace("\\", "/")
-    inner = _PRIVATE.sub("", path)
-    absolute = inner != path or re.match(r"[A-Za-z]:|[\\/]", inner) is not None
-    parts = [part for part in re.split(r"[\\/]", inner) if part]
-    # Outside a known home the first folders may name a person or a project too: two components say where to look.
-    return "/".join(parts[-(_KEPT if inner != path else _KEPT - 1) :] if absolute else parts)
 
 
 def plain(value: Any, redact: bool = False) -> Any:

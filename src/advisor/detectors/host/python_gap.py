@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.derive.attribution import locations, shorten
+from advisor.derive.attribution import locations
 from advisor.derive.intervals import IntervalSet, intersect, length
+from advisor.derive.paths import short_path
 from advisor.derive.steady import Steady, steadies, steady
 from advisor.detectors.host.python_gaps import gaps, main_thread, middles, of_the_user, running
 from advisor.detectors.words import time_text
@@ -62,4 +63,4 @@ def _gaps(ctx: Context, judged: Steady) -> IntervalSet:
 
 def _short(name: str) -> str:
     head, bracket, tail = name.rpartition("(")
-    return f"{shorten(head)}({tail}" if bracket and "): " in tail else name[:90]
+    return f"{short_path(head)}({tail}" if bracket and "): " in tail else name[:90]
