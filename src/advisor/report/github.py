@@ -6,14 +6,12 @@ what does not fit is counted in the last one. Nothing else is printed, for the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from advisor.model import Report
 from advisor.report import text as t
-from advisor.report.review import Reviewed, counts, details, reviewed
+from advisor.report.review import Review, Reviewed, review
 from advisor.report.style import Style
-from advisor.report.summary import alerts, verdict
 
 MOST = 10  # annotations of each kind that GitHub shows of a step
 KINDS = ("error", "warning", "notice")
@@ -39,9 +37,13 @@ class Annotation:
 
 
 def render(report: Report, style: Style | None = None) -> str:
+    return written(review(report, style), style)
+
+
+def written(found: Review, style: Style | None = None) -> str:
     """Conditions that fail are errors, findings worth an action warnings, the rest notices; the verdict ends it."""
     note = [style.note] if style and style.note else []
-    return commands(annotated(report, style), [*alerts(report), verdict(report), *note])
+    return commands(annotated(found), [found.summary, *note])
 
 
 def commands(found: list[Annotation], summary: list[str]) -> str:
@@ -53,25 +55,21 @@ def commands(found: list[Annotation], summary: list[str]) -> str:
     return "".join(f"{one.command()}\n" for one in [*shown, last])
 
 
-def annotated(report: Report, style: Style | None = None) -> list[Annotation]:
-    """Of everything, the weightiest of each kind first; what the baseline accepts is left out."""
-    return [*_conditions(report), *(_finding(one, report) for one in reviewed(report, style) if not one.accepted)]
+def annotated(found: Review) -> list[Annotation]:
+    """Of everything, the weightiest of each kind first; what the baseline accepts, and what is gone, is left out."""
+    return [
+        *(Annotation("error", f"GPU advisor: {name.replace(':', ' ', 1)}", [text]) for name, text in found.missed),
+        *(Annotation("warning", "GPU advisor", [text]) for text in found.alarms),
+        *(Annotation("warning", f"GPU advisor: {name}", [text]) for name, state, text in found.checks if state == "failed"),
+        *(_finding(one) for one in found.findings if not one.accepted and one.state != "absent"),
+    ]
 
 
-def _conditions(report: Report) -> Iterator[Annotation]:
-    """Conditions that fail without naming a finding: budgets, regressions, and what could not be judged."""
-    for condition in report.gates.failing if report.gates else ():
-        if not condition.findings:
-            reason = [t.sentence(condition.reason)] if condition.reason else []
-            yield Annotation("error", f"GPU advisor: {condition.name}", [t.sentence(condition.text), *reason])
-
-
-def _finding(one: Reviewed, report: Report) -> Annotation:
-    heavy = counts(one.finding) and one.finding.severity in ("high", "medium")
+def _finding(one: Reviewed) -> Annotation:
+    heavy = one.counts and one.finding.severity in ("high", "medium")
     kind = "error" if one.failing else "warning" if heavy else "notice"
     path, line = (one.places[0].path, one.places[0].line) if one.places else (None, None)
-    message = [*details(one, report.step_ns), f"More: advisor explain {one.finding.rule}"]
-    return Annotation(kind, one.headline, message, path, line)
+    return Annotation(kind, one.headline, [*one.details, f"More: advisor explain {one.finding.rule}"], path, line)
 
 
 def escape_data(text: str) -> str:

@@ -10,23 +10,29 @@ from xml.etree import ElementTree as xml
 
 from advisor.model import Condition, Report, RuleOutcome
 from advisor.report import text as t
-from advisor.report.review import Reviewed, counts, details, reviewed
+from advisor.report.review import Review, Reviewed, review
 from advisor.report.style import Style
-from advisor.report.summary import verdict
 
 _COUNTED = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
 
 def render(report: Report, style: Style | None = None) -> str:
+    return written(review(report, style), style)
+
+
+def written(review: Review, style: Style | None = None) -> str:
     found: dict[str, list[Reviewed]] = {}
-    for one in reviewed(report, style):
+    for one in review.findings:
         found.setdefault(one.finding.rule, []).append(one)
-    names = {rule.id for rule in report.rules}
-    rules = [*report.rules, *(RuleOutcome(name, "found") for name in found if name not in names)]
-    suites = [_suite("rules", [_rule(rule, found.get(rule.id, []), report) for rule in rules], verdict(report))]
-    if report.gates and report.gates.conditions:
-        failing = report.gates.failing
-        suites.append(_suite("conditions", [_condition(one, one in failing) for one in report.gates.conditions]))
+    names = {rule.id for rule in review.rules}
+    rules = [*review.rules, *(RuleOutcome(name, "found") for name in found if name not in names)]
+    cases = [_rule(rule, found.get(rule.id, []), review.asked) for rule in rules]
+    suites = [_suite("rules", cases, [*review.alarms, review.summary])]
+    if review.checks:
+        suites.append(_suite("checks", [_check(*check, review.asked) for check in review.checks]))
+    if review.gates and review.gates.conditions:
+        failing = review.gates.failing
+        suites.append(_suite("conditions", [_condition(one, one in failing) for one in review.gates.conditions]))
     top = xml.Element("testsuites", name="gpu-advisor")
     top.extend(suites)
     for key in ("tests", "failures", "errors"):
@@ -35,13 +41,13 @@ def render(report: Report, style: Style | None = None) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + xml.tostring(top, encoding="us-ascii").decode() + "\n"
 
 
-def _suite(name: str, cases: list[xml.Element], output: str | None = None) -> xml.Element:
+def _suite(name: str, cases: list[xml.Element], output: list[str] | None = None) -> xml.Element:
     suite = xml.Element("testsuite", name=f"advisor {name}", tests=str(len(cases)))
     for tag, key in _COUNTED.items():
         suite.set(key, str(sum(case.find(tag) is not None for case in cases)))
     suite.extend(cases)
     if output:
-        xml.SubElement(suite, "system-out").text = t.clean(output)
+        xml.SubElement(suite, "system-out").text = "\n".join(map(t.clean, output))
     return suite
 
 
@@ -55,20 +61,31 @@ def _told(case: xml.Element, tag: str, kind: str, message: str, lines: list[str]
     child.text = "\n".join(map(t.clean, lines)) or None
 
 
-def _rule(rule: RuleOutcome, found: list[Reviewed], report: Report) -> xml.Element:
+def _rule(rule: RuleOutcome, found: list[Reviewed], asked: bool) -> xml.Element:
     case = _case("rules", rule.id)
     if rule.outcome == "error":
         _told(case, "error", "error", rule.reason or "the rule failed", [])
     elif rule.outcome == "not-applicable":
         hint = [f"To judge: {rule.capture}"] if rule.capture else []
         _told(case, "skipped", "not-applicable", rule.reason or "the input lacks what the rule needs", hint)
-    asked = bool(report.gates and (report.gates.conditions or report.gates.advisory))
-    failing = [one for one in found if one.failing or (not asked and not one.accepted and counts(one.finding))]
-    lines = [line for one in found for line in (one.headline, *(f"  {line}" for line in details(one, report.step_ns)))]
+    failing = [one for one in found if one.failing or (not asked and one.counts)]
+    lines = [line for one in found for line in (one.headline, *(f"  {line}" for line in one.details))]
     if failing:
         _told(case, "failure", failing[0].finding.severity, failing[0].headline, lines)
     elif lines:
         xml.SubElement(case, "system-out").text = "\n".join(map(t.clean, lines))
+    return case
+
+
+def _check(name: str, state: str, text: str, asked: bool) -> xml.Element:
+    """Where conditions were given they decide, not the check."""
+    case = _case("checks", name)
+    if state == "failed" and not asked:
+        _told(case, "failure", state, text, [])
+    elif state == "not-judged":
+        _told(case, "skipped", state, text, [])
+    else:
+        xml.SubElement(case, "system-out").text = t.clean(text)
     return case
 
 

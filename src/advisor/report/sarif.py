@@ -10,7 +10,7 @@ from urllib.parse import quote
 from advisor.model import Finding, Location, Report, RulePage
 from advisor.report import text as t
 from advisor.report.json_document import plain
-from advisor.report.review import Place, Reviewed, details, reviewed, stand_in
+from advisor.report.review import Place, Review, Reviewed, review, stand_in
 from advisor.report.style import Style
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -21,22 +21,25 @@ _MOST_PLACES = 20  # of one result
 
 
 def render(report: Report, style: Style | None = None) -> str:
+    return written(review(report, style), style)
+
+
+def written(found: Review, style: Style | None = None) -> str:
     pages = style.rule_pages if style else {}
-    findings = reviewed(report, style)
-    ids = list(dict.fromkeys([*(rule.id for rule in report.rules), *(one.finding.rule for one in findings)]))
+    ids = list(dict.fromkeys([*(rule.id for rule in found.rules), *(one.finding.rule for one in found.findings)]))
     index = {rule: number for number, rule in enumerate(ids)}
     run = {
         "tool": {
             "driver": {
                 "name": "gpu-advisor",
-                "version": report.version,
-                "rules": [_rule(rule, pages.get(rule), findings) for rule in ids],
+                "version": found.version,
+                "rules": [_rule(rule, pages.get(rule), found.findings) for rule in ids],
             }
         },
-        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": _notifications(report, index)}],
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": _notifications(found, index)}],
         "originalUriBaseIds": {BASE: {"description": _message("The root of the repository.")}},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(one, index[one.finding.rule], report, style) for one in findings],
+        "results": [_result(one, index[one.finding.rule], style) for one in found.findings],
     }
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(plain(document), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
@@ -57,9 +60,9 @@ def _rule(name: str, page: RulePage | None, findings: list[Reviewed]) -> dict[st
     return rule
 
 
-def _result(one: Reviewed, rule: int, report: Report, style: Style | None) -> dict[str, Any]:
+def _result(one: Reviewed, rule: int, style: Style | None) -> dict[str, Any]:
     finding = one.finding
-    text = f"{one.headline.rstrip('.')}. {details(one, report.step_ns)[0]}"
+    text = f"{one.headline.rstrip('.')}. {one.details[0]}"
     if finding.fixes:
         text += f" Fix: {t.sentence(finding.fixes[0].title).rstrip('.')}."
     result: dict[str, Any] = {
@@ -69,13 +72,15 @@ def _result(one: Reviewed, rule: int, report: Report, style: Style | None) -> di
         "message": _message(text),
         "locations": [_placed(place) for place in one.places[:1]] or [_unplaced(finding, style)],
         "partialFingerprints": {FINGERPRINT: one.key},
-        "properties": _properties(finding, report, one.failing),
+        "properties": _properties(one),
     }
     if one.places[1:]:
         result["relatedLocations"] = [
             {"id": number, **_placed(place), "message": _message(_share(place.location))}
             for number, place in enumerate(one.places[1:_MOST_PLACES], 1)
         ]
+    if one.state:
+        result["baselineState"] = one.state
     if one.accepted:
         result["suppressions"] = [{"kind": "external", "justification": "The baseline accepts this finding."}]
     return result
@@ -107,29 +112,32 @@ def _share(location: Location) -> str:
     return "Also here." if location.share is None else f"{t.percent(location.share)} of the evidence comes from here."
 
 
-def _properties(finding: Finding, report: Report, failing: bool) -> dict[str, Any]:
-    saving = finding.saving.to_dict(report.step_ns or 0) if finding.saving else {}
+def _properties(one: Reviewed) -> dict[str, Any]:
+    finding = one.finding
+    saving = finding.saving.to_dict(one.step_ns or 0) if finding.saving else {}
     known = {key: saving.get(key) for key in ("low_ns", "expected_ns", "high_ns", "expected_frac", "basis")}
     facts = {"severity": finding.severity, "confidence": finding.confidence, "fingerprint": finding.fingerprint}
-    return {**facts, "failing": failing, "saving": known if saving else None}
+    return {**facts, "failing": one.failing, "saving": known if saving else None}
 
 
-def _notifications(report: Report, index: dict[str, int]) -> list[dict[str, Any]]:
-    """Rules that failed, and what a reader should know about the recording."""
-    failed = [
-        {
-            "level": "error",
-            "message": _message(rule.reason or "the rule failed"),
-            "associatedRule": {"id": rule.id, "index": index[rule.id]},
-        }
-        for rule in report.rules
-        if rule.outcome == "error"
+def _notifications(found: Review, index: dict[str, int]) -> list[dict[str, Any]]:
+    """What a reader should know first, rules that failed, and notices about the recording."""
+    return [
+        *({"level": "warning", "message": _message(text)} for text in found.alarms),
+        *(
+            {
+                "level": "error",
+                "message": _message(rule.reason or "the rule failed"),
+                "associatedRule": {"id": rule.id, "index": index[rule.id]},
+            }
+            for rule in found.rules
+            if rule.outcome == "error"
+        ),
+        *(
+            {"level": "note", "message": _message(notice.message), "descriptor": {"id": t.clean(notice.code)}}
+            for notice in found.notices
+        ),
     ]
-    said = [
-        {"level": "note", "message": _message(notice.message), "descriptor": {"id": t.clean(notice.code)}}
-        for notice in report.notices
-    ]
-    return failed + said
 
 
 def _message(text: str) -> dict[str, str]:
