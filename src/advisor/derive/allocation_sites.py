@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.derive.allocator import BEFORE, History, Pieces
-from advisor.derive.attribution import parse_frame, shorten
+from advisor.derive.attribution import parse_frame
+from advisor.derive.paths import short_path
 from advisor.model import Location, Run
 from advisor.model.tables import Array
 
@@ -39,7 +40,7 @@ def site(run: Run, code: int) -> Site:
             return Site(f"{place.file}:{place.line} {place.function or ''}".rstrip() + doing, place)
     for frame in frames:
         if match := _FRAME.match(frame):
-            return Site(f"{shorten(match[1])}:{match[2]} {match[3]}{doing}")
+            return Site(f"{short_path(match[1])}:{match[2]} {match[3]}{doing}")
     if BACKWARD in frames:
         return Site(f"backward pass{doing}")
     return Site(operator or _UNKNOWN)
