@@ -12,7 +12,7 @@ import pytest
 from advisor import api
 from advisor.ingest import load, load_traces
 from advisor.ingest.memory_snapshot.frames import frame_text
-from advisor.model import AllocatorAction, BlockState, InputError, Trace
+from advisor.model import AllocatorAction, BlockState, InputError, Options, Trace
 from build.recordings import write_kineto
 from build.snapshot import EPOCH_US, GIB, MIB, Allocator
 
@@ -211,6 +211,37 @@ def test_beside_a_trace_it_lies_on_the_same_time_line(tmp_path: Path) -> None:
     untimed.alloc(MIB)
     run = load([trace, untimed.write(tmp_path / "snapshot.pickle")])
     assert not run.table("allocator_events").has("time") and len(run.table("allocator_events")) == 2
+
+
+def test_snapshots_belong_to_ranks(tmp_path: Path) -> None:
+    for rank in range(2):
+        folder = tmp_path / f"rank-{rank}"
+        write_kineto(folder / "trace.json", rank=rank)
+        a = Allocator(device=rank)
+        a.alloc(MIB * (rank + 1))
+        a.write(folder / "snapshot.pickle")
+    run = load([tmp_path])
+    assert run.table("memory_segments")["rank"].tolist() == [0, 1]
+    assert {(trace.format, trace.rank) for trace in run.traces if trace.format == "cuda-memory-snapshot"} == {
+        ("cuda-memory-snapshot", 0), ("cuda-memory-snapshot", 1),
+    }  # fmt: skip
+    one = load([tmp_path], Options(rank=1))
+    assert set(one.table("memory_blocks")["rank"]) == {1} and set(one.table("memory_segments")["device"]) == {1}
+    alone = load([tmp_path / "rank-0" / "trace.json", tmp_path / "rank-0" / "snapshot.pickle"])
+    assert set(alone.table("memory_segments")["rank"]) == {0} and alone.ranks == [0]
+
+
+def test_of_several_snapshots_of_one_rank_the_last_one_stays(tmp_path: Path) -> None:
+    a = small()
+    a.write(tmp_path / "a.pickle")
+    a.tick(1_000_000)
+    a.events[:-1] = []
+    a.alloc(MIB)
+    a.events = a.events[-1:]
+    a.write(tmp_path / "b.pickle")
+    run = load([tmp_path])
+    assert len(run.table("memory_segments")) == 1 and len(run.table("allocator_events")) == 1
+    assert any(notice.code == "recording-unused" and "a.pickle" in notice.message for notice in run.notices)
 
 
 @pytest.mark.shared

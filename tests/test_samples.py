@@ -77,3 +77,9 @@ def test_logs_are_read(name, rows):
 
 def test_work_launched_before_the_recording_lost_nothing():
     assert load([SAMPLES / "healthy.torch.json.gz"]).notices == []
+
+
+def test_the_memory_samples_are_read():
+    run = load(sorted(SAMPLES.glob("varying-lengths.*")))
+    assert len(run.table("allocator_events")) == 6000 and len(run.table("memory_segments")) == 102
+    assert run.table("allocator_summaries")["retries"].tolist() == [2]

@@ -15,6 +15,9 @@ from advisor.model import Device, Run, Table
 
 COUNTED = ("kernels", "copies", "runtime_calls", "host_ops", "python_frames", "ranges", "memory_events", "device_samples")
 
+# Listed only where there are any.
+SELDOM = ("memory_segments", "memory_blocks", "allocator_summaries", "out_of_memory")
+
 
 @dataclass(frozen=True)
 class GpuWork:
@@ -37,6 +40,7 @@ def table_counts(run: Run) -> dict[str, int]:
     """Rows of each table, communication kernels, and steps that are marked (each once)."""
     counts = {name: len(run.table(name)) for name in COUNTED}
     counts["memory_events"] += len(run.table("allocator_events"))
+    counts |= {name: len(run.table(name)) for name in SELDOM if len(run.table(name))}
     counts["collectives"] = int(np.count_nonzero(kernel_kinds(run).of(KernelClass.COMMUNICATION)))
     counts["steps"] = len(marked_steps(run))
     return counts

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.ingest.clocks import named, place
-from advisor.ingest.ranks import assign, choose
+from advisor.ingest.ranks import assign, assign_beside, choose
 from advisor.model import Capture, Device, Notice, Options, Run, Strings, Table, Trace, device_table
 
 # A trace with a row in one of these records the program; any other was taken beside it.
@@ -37,7 +37,9 @@ def join(traces: Sequence[Trace], options: Options | None = None) -> Run:
     notices: list[Notice] = []
     events = [trace for trace in traces if any(len(trace.table(name)) for name in _OF_THE_PROGRAM)]
     beside = [trace for trace in traces if not any(trace is event for event in events)]
-    light, full = choose(assign(events, options.rank, notices), notices)
+    ranked = assign(events, options.rank, notices)
+    beside = assign_beside(beside, ranked, options.rank, notices)
+    light, full = choose(ranked, notices)
     run = _merged(light, beside, options)
     run.notices = notices + run.notices
     if full:

@@ -56,8 +56,6 @@ _TEXT: tuple[_Entry, ...] = (
     ((r"\A[^\n]*\bTask ID,", r"\A[^\n]*\b(Accelerator Core|aicore_time)"), f"an Ascend kernel table; {_NOT_ASCEND}"),
     ((r"^# *nThread \d+ nGpus",), f"nccl-tests output, {_LATER}"),
     ((r"\bNCCL (INFO|WARN|TRACE) ",), f"an NCCL log, {_LATER}"),
-    ((r"PyTorch CUDA memory summary",), f"a memory summary of PyTorch, {_LATER}"),
-    ((r"CUDA out of memory\.? Tried to allocate",), f"an out-of-memory message, {_LATER}"),
     ((r"^\[\d+\] [^|\n]{1,80}\|[^|\n]{0,40}%[^|\n]{0,40}\|[^|\n]{1,40}MB\b",), "a gpustat log; give nvidia-smi --query-gpu CSV"),
     ((r"\Atimestamp,project_name,run_id",), "a CodeCarbon log; give nvidia-smi --query-gpu CSV"),
     ((r"\bSelf CPU %\s+Self CPU\b",), "the printed table of torch.profiler; export_chrome_trace writes the trace needed here"),

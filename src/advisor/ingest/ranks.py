@@ -62,6 +62,49 @@ def assign(traces: Sequence[Trace], wanted: int | None, notices: list[Notice]) -
     return _number_concurrent(traces, notices)
 
 
+_OF_A_PROCESS = ("allocator_events", "memory_segments", "allocator_summaries", "out_of_memory")
+
+
+def assign_beside(beside: Sequence[Trace], events: Sequence[Trace], wanted: int | None, notices: list[Notice]) -> list[Trace]:
+    """What was seen beside the program, with its rank where it is of one process: a memory snapshot, an error message.
+
+    By what the file states, else by the names, else of the only rank there is. Of several snapshots of one rank and device
+    the last one stays: each holds a state of its own.
+    """
+    of_process = [trace for trace in beside if any(len(trace.table(name)) for name in _OF_A_PROCESS)]
+    if not of_process:
+        return list(beside)
+    known = {trace.rank for trace in events}
+    paths = [os.path.abspath(trace.path) for trace in (*of_process, *events)]
+    shared = os.path.commonpath([os.path.dirname(path) for path in paths])
+    result, latest = [], {}  # type: list[Trace], dict[tuple[int | None, tuple[int, ...]], tuple[tuple[int, str], int]]
+    for trace in beside:
+        if not any(trace is one for one in of_process):
+            result.append(trace)
+            continue
+        rank = rank_from_name(os.path.relpath(os.path.abspath(trace.path), shared)) if len(paths) > 1 else None
+        if len(known) == 1 and (rank is None or (wanted is None and rank not in known)):
+            rank = next(iter(known))
+        trace = replace(trace, rank=trace.rank if trace.rank is not None else rank)
+        if wanted is not None and trace.rank not in (None, wanted):
+            continue
+        result.append(trace)
+        if len(trace.table("memory_segments")) or len(trace.table("allocator_events")):
+            devices = tuple(sorted(device.index for device in trace.devices))
+            key, age = (trace.rank, devices), (trace.epoch_ns or 0, trace.path)
+            latest[key] = max(latest.get(key, (age, len(result) - 1)), (age, len(result) - 1))
+    kept = {place for _, place in latest.values()}
+    dropped = [
+        place
+        for place, trace in enumerate(result)
+        if place not in kept and (len(trace.table("memory_segments")) or len(trace.table("allocator_events")))
+    ]
+    if dropped:
+        text = f"earlier snapshots of the same rank and device are not used: {named([result[place].path for place in dropped])}"
+        notices.append(Notice("recording-unused", text))
+    return [trace for place, trace in enumerate(result) if place not in dropped]
+
+
 def _by_recorded_rank(trace: Trace, split: bool) -> list[Trace]:
     """A trace whose rows state one rank is of that rank; one of several ranks is split, where it has to be told from others."""
     if trace.rank is not None:

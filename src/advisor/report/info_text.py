@@ -21,6 +21,10 @@ _LABELS = {
     "collectives": "collectives",
     "device_samples": "device samples",
     "steps": "steps",
+    "memory_segments": "memory segments",
+    "memory_blocks": "memory blocks",
+    "allocator_summaries": "allocator summaries",
+    "out_of_memory": "failed allocations",
 }
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 

@@ -20,6 +20,8 @@ FORMAT_NAMES = {
     "nvidia-smi-table": "nvidia-smi table",
     "nvidia-smi-topology": "nvidia-smi topology",
     "cuda-memory-snapshot": "CUDA memory snapshot",
+    "cuda-oom-message": "out-of-memory message",
+    "torch-memory-summary": "PyTorch memory summary",
 }
 STEP_SOURCES = {
     "profiler-step": "by ProfilerStep# marks",
