@@ -176,7 +176,7 @@ def test_the_allocators_use_is_known_without_a_trace(tmp_path: Path) -> None:
             "train.py:9 main (aten::mm)",
             9,
         ),
-        ("/u/site-packages/torch/nn/modules/linear.py:9 forward", "nn/modules/linear.py:9 forward", None),
+        ("/u/site-packages/torch/nn/modules/linear.py:9 forward", "torch/nn/modules/linear.py:9 forward", None),
         ("at::_ops::mm::call(x); torch::autograd::Engine::thread_main()", "backward pass (aten::mm)", None),
         ("at::_ops::mm::call(x)", "aten::mm", None),
         ("main", "no Python frame (backward pass, or stacks not recorded)", None),

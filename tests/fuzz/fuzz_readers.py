@@ -66,7 +66,8 @@ GPU 00000000:07:00.0
     "oom.txt": """\
 [rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 79.15 GiB of which
 [rank1]: 512.00 MiB is free. Process 4000 has 34.00 GiB memory in use. Including non-PyTorch memory, this process has 43.00 GiB
-[rank1]: memory in use. Of the allocated memory 40.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.
+[rank1]: memory in use. Of the allocated memory 40.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but
+[rank1]: unallocated.
 """,
     "query.xml": """\
 <?xml version="1.0" ?>
