@@ -144,7 +144,10 @@ def test_thresholds_are_told(advisor: Run, trace: Path, here: Path) -> None:
         ("baseline = 'none.json'\n", ["none.json", "no such file"]),
         ("[rules]\nmine = 'error'\n", ["rules.mine", "no rule or family"]),
         ("[[[\n", ["not valid TOML"]),
-        ("gpu = 'riva tnt'\n", ["riva tnt"]),
+        ("gpu = 'riva tnt'\n", ["advisor.toml, line 1: gpu", "riva tnt"]),
+        ("torch-version = 'new'\n", ["advisor.toml, line 1: torch-version", "'new'"]),
+        ("\nselect = 'hots'\n", ["advisor.toml, line 2: select", "'hots'", "'host'"]),
+        ("ignore = ['pagable-copy']\n", ["advisor.toml, line 1: ignore", "'pageable-copy'"]),
     ],
 )
 def test_a_wrong_file_is_wrong_usage(advisor: Run, trace: Path, here: Path, text: str, words: list[str]) -> None:
@@ -269,7 +272,8 @@ def test_the_configuration_names_the_baseline(advisor: Run, trace: Path, here: P
     (here / "ci").mkdir()
     assert advisor("baseline", trace, "--date", "2026-01-02")[0] == 0
     assert json.loads((here / "ci" / "known.json").read_text())["date"] == "2026-01-02"
-    assert advisor("analyze", trace)[0] == 0
+    code, out, _ = advisor("analyze", trace, "--format", "json")
+    assert code == 0 and gates(out)["baseline"]["path"] == os.path.join("ci", "known.json")
 
 
 @pytest.mark.parametrize(

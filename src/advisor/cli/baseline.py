@@ -97,7 +97,7 @@ def command(
     if update and prune:
         raise click.UsageError("--update and --prune exclude one another")
     own = configured(config, no_config, trust_rule_dirs, rule_dirs)
-    named = output if output is not None else str(own.settings.get("baseline").value or DEFAULT)
+    named = str(own.baseline_file(output) or DEFAULT)
     place = target(named, paths)
     old = _existing(place, named, update, prune)
     options = Options(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,8 +126,32 @@ class Configured:
             raise ConfigError(f"{setting.origin}: fail-on: {error}") from error
 
     def baseline_file(self, option: str | None) -> Path | None:
-        named = self.take("baseline", option)
-        return None if named is None else Path(named)
+        """As named, or as it lies from here: reports print it, and folders above tell names of users."""
+        if option is not None:
+            return Path(option)
+        named = self.settings.get("baseline").value
+        return None if named is None else Path(os.path.relpath(named))
+
+
+def _check_names(found: Settings, entries: list[Entry], hint: str) -> None:
+    """ConfigError where the file names rules, a GPU or a version that there is not: an option would be told by its own name."""
+    from advisor.config.settings import ConfigError
+    from advisor.model import InputError, Options
+    from advisor.rules.catalogue import chosen
+    from advisor.rules.told import check_options
+
+    for key, checked, more in (
+        ("select", lambda names: chosen(entries, names), hint),
+        ("ignore", lambda names: [chosen(entries, [name]) for name in names], hint),
+        ("gpu", lambda name: check_options(Options(gpu=name)), ""),
+        ("torch-version", lambda name: check_options(Options(torch_version=name)), ""),
+    ):
+        setting = found.values.get(key)
+        try:
+            if setting is not None:
+                checked(setting.value)
+        except InputError as error:
+            raise ConfigError(f"{setting.origin}: {key}: {error}{more}") from error  # type: ignore[union-attr]
 
 
 def _found() -> Document | None:
@@ -162,4 +187,5 @@ def configured(config: str | None, no_config: bool, trust: bool, rule_dirs: tupl
             console.message(f"warning: {named.origin}: rule-dirs are not used without --trust-rule-dirs: they hold Python code")
     entries, _ = catalogue(rule_dirs)
     found = with_rules(found, document, [entry.rule for entry in entries], hint)
+    _check_names(found, entries, hint)
     return Configured(found, rule_dirs, entries)
