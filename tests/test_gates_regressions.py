@@ -42,7 +42,7 @@ def only(comparison: Comparison, *texts: str, allowed: dict[str, float] | None =
 
 @pytest.mark.parametrize(
     ("limit", "state"),
-    [(0.0199, "failed"), (0.02, "not-judged"), (0.05, "not-judged"), (0.0799, "not-judged"), (0.0801, "passed")],
+    [(0.0199, "failed"), (0.02, "not-judged"), (0.05, "not-judged"), (0.0799, "not-judged"), (0.08, "passed")],
 )
 def test_the_interval_decides(limit: float, state: str) -> None:
     condition = only(compared(), allowed={"step-time": limit})

@@ -179,7 +179,7 @@ def _of_rules(
     found = found + [one for one in report.findings if one.rule in under and one not in found and one.fingerprint not in accepted]
     asked = [outcome for outcome in report.rules if outcome.id in rules]
     blind = [outcome for outcome in asked if outcome.outcome in ("not-applicable", "error")]
-    if asked and len(blind) == len(asked) and not found:
+    if asked and len(blind) == len(asked):
         more = f" and {len(blind) - 1} more rules" if len(blind) > 1 else ""
         reason = f"{blind[0].id}{more} could not judge ({blind[0].reason or blind[0].outcome})"
         return Condition(written, "finding", "not-judged", f"there is to be no finding {what}", reason=reason, origin=origin)
