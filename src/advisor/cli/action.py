@@ -63,7 +63,8 @@ class Asked:
         options += [part for form, file in files.items() for part in ("--also", f"{form}={file}")]
         if self.compares:
             sides = [part for path in self.base if _exists(path) for part in ("--base", path)]
-            return ["compare", *sides, *(part for path in self.head for part in ("--head", path)), *options]
+            sides += [part for path in self.head if _exists(path) for part in ("--head", path)]
+            return ["compare", *sides, *options]
         allowed = [] if self.require_recording else ["--allow-missing"]
         return ["analyze", *options, *allowed, "--", *(self.paths or self.head[:1])]
 
@@ -127,6 +128,9 @@ def main() -> int:
     files = {"json": report, "sarif": folder / "report.sarif", "comment": folder / "comment.md"}
     arguments = asked.command(files)
     status = run(arguments)
+    for path in asked.head if any(map(_exists, asked.head)) else ():
+        if not _exists(path):
+            print(f"no recording: {path!r}", file=sys.stderr)
     for repeat in asked.repeats(reports):
         run(repeat)  # one that cannot be read is told in the log and missing from the base, no more
     if status not in VERDICTS:

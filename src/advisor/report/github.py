@@ -61,7 +61,7 @@ def annotated(found: Review) -> list[Annotation]:
         *(Annotation("error", f"GPU advisor: {name.replace(':', ' ', 1)}", [text]) for name, text in found.missed),
         *(Annotation("warning", "GPU advisor", [text]) for text in found.alarms),
         *(Annotation("warning", f"GPU advisor: {name}", [text]) for name, state, text in found.checks if state == "failed"),
-        *(_finding(one) for one in found.findings if not one.accepted and one.state != "absent"),
+        *(_finding(one) for one in found.findings if not one.accepted and not one.gone),
     ]
 
 

@@ -21,7 +21,7 @@ def render(report: Report, style: Style | None = None) -> str:
 
 def written(found: Review, style: Style | None = None) -> str:
     """One entry a finding that the baseline does not accept, and one a condition that fails without naming a finding."""
-    entries = [_finding(one, style) for one in found.findings if not one.accepted and one.state != "absent"]
+    entries = [_finding(one, style) for one in found.findings if not one.accepted and not one.gone]
     entries += [_entry(name, text, name, FAILING, stand_in(style), 1) for name, text in found.missed]
     return json.dumps(plain(entries), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 

@@ -32,12 +32,21 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Since:
+    """What became of a finding since the base: as SARIF has it, in words, and whether it is new or worse."""
+
+    state: BaselineState
+    told: str
+    worsened: bool
+
+
+@dataclass(frozen=True)
 class Reviewed:
     """A finding as a reviewer meets it.
 
     key: its fingerprint, made unique within the review. places: those that are files of the repository, the heaviest first.
     failing: a condition of the user fails because of it. accepted: the baseline file holds it. step_ns: what its saving
-    refers to. state, told: of a comparison, what became of it since the base, for SARIF and in words.
+    refers to. since: of a comparison, what became of it.
     """
 
     finding: Finding
@@ -46,8 +55,7 @@ class Reviewed:
     failing: bool
     accepted: bool
     step_ns: int | None
-    state: BaselineState | None = None
-    told: str | None = None
+    since: Since | None = None
 
     @property
     def headline(self) -> str:
@@ -56,14 +64,18 @@ class Reviewed:
     @property
     def counts(self) -> bool:
         """Whether `--fail-on low` would count it: worth an action, not only inferred from names, not known before."""
-        known = self.accepted or self.state in ("unchanged", "absent")
+        known = self.accepted or (self.since is not None and not self.since.worsened)
         return not known and self.finding.severity != "info" and self.finding.confidence != "low"
+
+    @property
+    def gone(self) -> bool:
+        return self.since is not None and self.since.state == "absent"
 
     @property
     def details(self) -> list[str]:
         """What stands below the headline, as plain lines: what became of it, the saving, how sure that is, where, the fix."""
         finding = self.finding
-        since = f"{t.sentence(self.told)}. " if self.told else ""
+        since = f"{t.sentence(self.since.told)}. " if self.since else ""
         saved = f"Saves {t.saving_long(finding.saving, self.step_ns)}. " if finding.saving else ""
         lines = [f"{since}{saved}{t.confidence(finding)}."]
         if self.places:
@@ -112,7 +124,7 @@ def review(report: Report, style: Style | None) -> Review:
     tree = style.source if style else None
     return Review(
         version=report.version,
-        findings=reviewed([(finding, report.step_ns, None, None) for finding in report.findings], report.gates, tree),
+        findings=reviewed([(finding, report.step_ns, None) for finding in report.findings], report.gates, tree),
         summary=verdict(report),
         rules=report.rules,
         gates=report.gates,
@@ -122,20 +134,20 @@ def review(report: Report, style: Style | None) -> Review:
 
 
 def reviewed(
-    findings: list[tuple[Finding, int | None, BaselineState | None, str | None]],
+    findings: list[tuple[Finding, int | None, Since | None]],
     gates: Verdict | None,
     tree: SourceTree | None,
 ) -> list[Reviewed]:
     """findings: each with the step that its saving refers to and, of a comparison, what became of it."""
     seen, result = Counter[str](), []
     failing = {print for condition in gates.failing for print in condition.findings} if gates else set()
-    for finding, step_ns, state, told in findings:
+    for finding, step_ns, since in findings:
         name = finding.fingerprint or finding.rule
         seen[name] += 1
         key = name if seen[name] == 1 else f"{name}#{seen[name]}"
         accepted = gates is not None and gates.accepts(finding.fingerprint)
         blamed = finding.fingerprint in failing
-        result.append(Reviewed(finding, key, _places(finding, tree), blamed, accepted, step_ns, state, told))
+        result.append(Reviewed(finding, key, _places(finding, tree), blamed, accepted, step_ns, since))
     return result
 
 

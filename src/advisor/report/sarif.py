@@ -79,8 +79,8 @@ def _result(one: Reviewed, rule: int, style: Style | None) -> dict[str, Any]:
             {"id": number, **_placed(place), "message": _message(_share(place.location))}
             for number, place in enumerate(one.places[1:_MOST_PLACES], 1)
         ]
-    if one.state:
-        result["baselineState"] = one.state
+    if one.since:
+        result["baselineState"] = one.since.state
     if one.accepted:
         result["suppressions"] = [{"kind": "external", "justification": "The baseline accepts this finding."}]
     return result
