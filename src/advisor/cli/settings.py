@@ -93,6 +93,11 @@ class Configured:
             rule: {name: setting.value for name, setting in values.items()} for rule, values in self.settings.thresholds.items()
         }
 
+    @property
+    def regressions(self) -> dict[str, tuple[float, str | None]]:
+        """Part -> allowed share, and where that was set."""
+        return {name: (setting.value, setting.origin) for name, setting in self.settings.regressions.items()}
+
     def asked(self, fail_on: tuple[str, ...], strict: bool, selected: Iterable[Entry]) -> Asked:
         """What is asked of the run. UsageError or ConfigError for a condition that there is not."""
         from advisor.gates.judge import Asked, Budget

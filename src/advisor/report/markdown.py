@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 
-from advisor.model import Evidence, Finding, Fix, Report
+from advisor.model import Evidence, Finding, Fix, Report, Verdict
 from advisor.report import gates
 from advisor.report import text as t
 from advisor.report.gpu_table import COLUMNS, MOST_ROWS, gpu_rows
@@ -33,7 +33,7 @@ def document(report: Report, note: str | None = None, limit: int = LIMIT, in_tab
         f"### {escape(verdict(report))}",
         *(f"**{escape(text)}**" for text in alerts(report)),
         *([escape(t.shorten(t.clean(note), _TITLE))] if note else []),
-        *_gates(report),
+        *conditions(report.gates),
         *_overview(findings, report.step_ns, in_table),
     ]
     folded = [
@@ -120,9 +120,8 @@ def details(summary: str, body: Iterable[str]) -> str:
     return "\n\n".join([f"<details><summary>{text}</summary>", *body, "</details>"])
 
 
-def _gates(report: Report) -> Iterator[str]:
+def conditions(verdict: Verdict | None) -> Iterator[str]:
     """What fails stands on the first screen, the other conditions are folded."""
-    verdict = report.gates
     if not verdict or not verdict.conditions:
         return
     rows = gates.rows(verdict)

@@ -12,6 +12,7 @@ from advisor.report.style import Style
 from advisor.report.summary import alerts, limits, run_facts, unjudged, verdict
 from advisor.report.terminal_bar import show_breakdown
 from advisor.report.terminal_findings import one_line, show_findings
+from advisor.report.terminal_gates import show_gates
 from advisor.report.terminal_page import Page
 
 _LONG = 40  # lines from which on the end repeats the verdict
@@ -27,7 +28,7 @@ def render(report: Report, style: Style) -> str:
         page.paragraph((verdict(report), "title"))
         for number, finding in enumerate(main + also, 1):
             one_line(page, number, finding, report.step_ns)
-        _gates(page, report)
+        show_gates(page, report.gates)
         return page.text()
     _header(page, report)
     page.blank()
@@ -41,7 +42,7 @@ def render(report: Report, style: Style) -> str:
     _not_judged(page, report.rules)
     _notices(page, report)
     _end(page, report, main + also)
-    _gates(page, report)
+    show_gates(page, report.gates)
     return page.text()
 
 
@@ -116,38 +117,6 @@ def _notices(page: Page, report: Report) -> None:
         page.paragraph(f"  {t.sentence(notice.message)}", (f" [{notice.code}]", "dim"), hang=4)
     if len(shown) < len(report.notices):
         page.line((f"  and {t.count(len(report.notices) - len(shown), 'more notice')} (-v)", "dim"))
-
-
-def _gates(page: Page, report: Report) -> None:
-    """What the user set: last, since it decides the exit status. Quiet: what fails."""
-    verdict = report.gates
-    if not verdict:
-        return
-    brief, colors = page.style.quiet, {"passed": "good", "not judged": "medium", "failed": "high"}
-    _baseline(page, report)
-    conditions = [row for row in gates.rows(verdict) if row.fails or not brief]
-    if conditions:
-        page.heading("Conditions", gates.headline(verdict))
-    for row in conditions:
-        state, color = f"{row.state:<10}", "high" if row.fails else colors[row.state]
-        told = f" ({row.origin})" if row.origin and page.style.full else ""
-        page.paragraph("  ", (state, color), f"  {row.text}", (told, "dim"), hang=14)
-
-
-def _baseline(page: Page, report: Report) -> None:
-    """Accepted findings stand apart; what got worse counts again."""
-    verdict = report.gates
-    entries = gates.entries(verdict) if verdict else []
-    if not verdict or not verdict.baseline or not entries or page.style.quiet:
-        return
-    page.heading("Baseline", f"{t.count(len(entries), 'accepted finding')} in {t.file_name(verdict.baseline.path)}")
-    shown = entries if page.style.full else entries[:_NOTICES]
-    for row in shown:
-        page.paragraph("  ", (row.state, "high" if row.fails else "dim"), f"  {row.text}", hang=4)
-    if len(shown) < len(entries):
-        page.line((f"  and {t.count(len(entries) - len(shown), 'more entry', 'more entries')} (-v)", "dim"))
-    if told := gates.advice(verdict):
-        page.paragraph((f"  {t.sentence(told)}", "dim"), hang=4)
 
 
 def _end(page: Page, report: Report, findings: list[Finding]) -> None:
