@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "analyze": ("advisor.cli.analyze:command", "Find what holds a training run back and print ranked fixes."),
     "comment": ("advisor.cli.comment:command", "Post a report as a comment on a pull request, or update it."),
     "info": ("advisor.cli.info:command", "Say what recordings hold, without judging them."),
+    "export": ("advisor.cli.export:command", "Write recordings for other tools: Perfetto with our tracks, Parquet tables."),
     "rules": ("advisor.cli.rules:command", "List the rules and what each needs in the input."),
     "explain": ("advisor.cli.explain:command", "Explain one rule: what it looks for, why it matters, how to mend it."),
     "baseline": ("advisor.cli.baseline:command", "Accept today's findings, so that only new and worse ones count."),

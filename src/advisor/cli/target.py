@@ -12,29 +12,29 @@ from pathlib import Path
 import click
 
 
-def target(output: str | None, paths: Iterable[str]) -> Path | None:
-    """The file that `--output` names; None for standard output. UsageError if nothing can be written there."""
+def target(output: str | None, paths: Iterable[str], option: str = "--output") -> Path | None:
+    """The file that the option names; None for standard output. UsageError if nothing can be written there."""
     if output is None or output == "-":
         return None
     if not output:
-        raise click.UsageError("--output needs the name of a file")
+        raise click.UsageError(f"{option} needs the name of a file")
     place = Path(output)
     if place.is_dir():
-        raise click.UsageError(f"--output {output}: is a folder")
+        raise click.UsageError(f"{option} {output}: is a folder")
     if not place.parent.is_dir():
-        raise click.UsageError(f"--output {output}: there is no folder {place.parent}")
-    spare_inputs(place, paths)
+        raise click.UsageError(f"{option} {output}: there is no folder {place.parent}")
+    spare_inputs(place, paths, option)
     return place
 
 
-def spare_inputs(place: Path | None, files: Iterable[str]) -> None:
+def spare_inputs(place: Path | None, files: Iterable[str], option: str = "--output") -> None:
     """UsageError if the target is one of the files; a member of an archive (`archive::member`) stands for its archive."""
     if place is None or not place.exists():
         return
     for name in files:
         for file in {name, name.split("::")[0]}:
             if os.path.exists(file) and place.samefile(file):
-                raise click.UsageError(f"--output {place}: is one of the inputs")
+                raise click.UsageError(f"{option} {place}: is one of the inputs")
 
 
 def write_whole(place: Path, text: str) -> None:

@@ -27,7 +27,7 @@ from advisor.derive.host import driving_threads, host_sides
 from advisor.derive.intervals import EMPTY, IntervalSet, clip, complement, intersect, length, merge, subtract, union
 from advisor.derive.kernel_classes import KernelClass, kernel_kinds
 from advisor.derive.nesting import thread_keys
-from advisor.derive.steps import steps
+from advisor.derive.steps import Steps, steps
 from advisor.model import Run
 
 CAUSES = ("dataloader", "host-sync", "launch", "python", "memory-management", "unexplained")
@@ -181,7 +181,11 @@ def step_windows(run: Run, gpu: Gpu) -> IntervalSet:
     mine = found.of(gpu.rank, gpu.process)
     if not len(mine):
         mine = np.flatnonzero(found.rank == gpu.rank)
-    chosen = mine[found.steady[mine]]
+    return step_windows_of(found, mine[found.steady[mine]])
+
+
+def step_windows_of(found: Steps, chosen: npt.NDArray[np.int64]) -> IntervalSet:
+    """The chosen steps on the time line of their GPU: on the host's where the GPU's side is not known."""
     by_gpu = found.gpu_period[chosen] > 0
     end = np.where(by_gpu, found.gpu_end[chosen], found.end[chosen])
     start = np.where(by_gpu, end - found.gpu_period[chosen], found.start[chosen])

@@ -11,6 +11,7 @@ from advisor.derive.steps import steps
 from advisor.model import Finding, Report, Run
 from advisor.model.pictures import Pictures, RankMap, Roofline, StepMap, StepMarks, Timeline
 from advisor.pictures.curves import memory_curves, samples
+from advisor.pictures.highlights import Places
 from advisor.pictures.names import Names
 from advisor.pictures.tables import kernel_table, rank_map, roofline, step_map, step_marks
 from advisor.pictures.timeline import shown, timeline
@@ -79,7 +80,8 @@ def gather(
 
 def _timelines(run: Run, names: Names, findings: Sequence[Finding], edits: Mapping[str, Sequence[Edit]]) -> list[Timeline]:
     views = shown(run)
-    return [timeline(run, view, names, findings, edits, len(views)) for view in views]
+    places = Places(run, edits, names.cleaned)
+    return [timeline(run, view, names, findings, places, len(views)) for view in views]
 
 
 def _steps_of_ranks(run: Run) -> StepMap | None:

@@ -1,39 +1,93 @@
-"""Where a finding shows on a timeline: what its fix changes, else the events that its evidence names."""
+"""Where a finding shows on the time line: what its fix changes, else the events that its evidence names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from advisor.derive.detail import fewer
-from advisor.derive.intervals import IntervalSet, clip, union
+from advisor.derive.gpus import KERNEL, gpu_work
+from advisor.derive.intervals import merge, union
 from advisor.model import Finding, Run
 from advisor.model.pictures import Highlight
 from advisor.pictures.tracks import Events
 from advisor.replay.changes import Edit
-from advisor.replay.touched import touched
+from advisor.replay.touched import Touched, on_streams, touched
 
 if TYPE_CHECKING:
     from advisor.pictures.timeline import View
 
 Basis = Literal["change", "evidence", "none"]
 MOST_INTERVALS = 300  # of one finding
+_HOST_TABLES = ("host_ops", "ranges", "runtime_calls", "python_frames")
 
 
-def highlight(
-    run: Run, view: View, finding: Finding, edits: Sequence[Edit], events: Sequence[Events], cleaned: Callable[[int], str]
-) -> Highlight:
-    """The finding's intervals, each on the track (its place in `events`) of the thread or stream that it is on.
+class Places:
+    """Finds the places of findings in a run, over all its steps.
 
-    cleaned: a text of the run by its code, as the finding's tables print it.
+    edits: what each finding's fix changes, by fingerprint. cleaned: a text of the run by its code, as findings print it.
     """
-    basis, found = intervals(run, view, finding, edits, events, cleaned)
+
+    def __init__(self, run: Run, edits: Mapping[str, Sequence[Edit]], cleaned: Callable[[int], str]) -> None:
+        self._run = run
+        self._edits = edits
+        self._cleaned = cleaned
+
+    def of(self, finding: Finding, rank: int, process: int) -> tuple[Basis, Touched]:
+        """On one rank: by its change, where that is known and shows there, else by the names in its tables."""
+        edits = self._edits.get(finding.fingerprint, ())
+        found = touched(self._run, edits, rank, process) if edits else Touched()
+        if found:
+            return "change", found
+        cells = {cell for table in finding.evidence for row in table.rows for cell in row if isinstance(cell, str) and cell}
+        codes = np.array(sorted({code for cell in cells for code in self._codes.get(cell, ())}), np.int64)
+        named = self._named(codes, rank, process) if len(codes) else Touched()
+        return ("evidence" if named else "none"), named
+
+    @cached_property
+    def _codes(self) -> dict[str, list[int]]:
+        """Names of events as findings print them -> their codes."""
+        result: dict[str, list[int]] = {}
+        names = [np.unique(self._run.table(name)["name"]) for name in ("kernels", *_HOST_TABLES)]
+        for code in np.unique(np.concatenate(names)).tolist():
+            if code >= 0:
+                result.setdefault(self._cleaned(code), []).append(code)
+        return result
+
+    def _named(self, codes: np.ndarray[tuple[int], np.dtype[np.int64]], rank: int, process: int) -> Touched:
+        run, work, found = self._run, gpu_work(self._run), Touched()
+        kernel = np.zeros(len(work), bool)
+        is_kernel = work.source == KERNEL
+        kernel[is_kernel] = np.isin(run.table("kernels")["name"][work.row[is_kernel]], codes)
+        on_streams(run, kernel, found, rank, process)
+        for name in _HOST_TABLES:
+            table = run.table(name)
+            rows = np.flatnonzero(np.isin(table["name"], codes) & (table["rank"] == rank) & (table["process"] == process))
+            for thread in np.unique(table["thread"][rows]).tolist():
+                mine = rows[table["thread"][rows] == thread]
+                more = union(table["start"][mine], table["end"][mine])
+                found.threads[thread] = merge(found.threads[thread], more) if thread in found.threads else more
+        return found
+
+
+def highlight(places: Places, view: View, finding: Finding, events: Sequence[Events]) -> Highlight:
+    """The finding's intervals inside a view, each on the track (its place in `events`) of its thread or stream."""
+    basis, seen = places.of(finding, view.rank, view.process)
+    seen = seen.within(view.host, view.gpu)
+    found = {}
+    for number, each in enumerate(events):
+        part = None
+        if each.kind == "host" and each.thread is not None:
+            part = seen.threads.get(each.thread)
+        elif each.kind == "stream" and each.stream is not None:
+            part = seen.streams.get((each.device if each.device is not None else -1, each.stream))
+        if part is not None and len(part[0]):
+            found[number] = part
     if not found:
         return Highlight([], [], [], "none")
-    total = sum(len(part[0]) for part in found.values())
     share = max(MOST_INTERVALS // len(found), 1)
     track, start, length = [], [], []
     for number in sorted(found):
@@ -41,44 +95,4 @@ def highlight(
         track += [number] * len(kept[0])
         start += (kept[0] - view.low).tolist()
         length += (kept[1] - kept[0]).tolist()
-    return Highlight(track, start, length, basis, total)
-
-
-def intervals(
-    run: Run, view: View, finding: Finding, edits: Sequence[Edit], events: Sequence[Events], cleaned: Callable[[int], str]
-) -> tuple[Basis, dict[int, IntervalSet]]:
-    """(basis, track -> intervals) of a finding inside the view."""
-    if edits:
-        seen = touched(run, edits, view.rank, view.process).within(view.host, view.gpu)
-        found: dict[int, IntervalSet] = {}
-        for number, each in enumerate(events):
-            part = None
-            if each.kind == "host" and each.thread is not None:
-                part = seen.threads.get(each.thread)
-            elif each.kind == "stream" and each.stream is not None:
-                part = seen.streams.get((each.device if each.device is not None else -1, each.stream))
-            if part is not None and len(part[0]):
-                found[number] = part
-        if found:
-            return "change", found
-    named = _named(view, finding, events, cleaned)
-    return ("evidence" if named else "none"), named
-
-
-def _named(view: View, finding: Finding, events: Sequence[Events], cleaned: Callable[[int], str]) -> dict[int, IntervalSet]:
-    """Events whose names stand in the finding's tables."""
-    cells = {cell for table in finding.evidence for row in table.rows for cell in row if isinstance(cell, str) and cell}
-    if not cells:
-        return {}
-    result = {}
-    for number, each in enumerate(events):
-        if each.kind not in ("host", "frames", "ranges", "stream"):
-            continue
-        codes = [code for code in np.unique(each.name).tolist() if code >= 0 and cleaned(code) in cells]
-        hit: npt.NDArray[np.bool_] = np.isin(each.name, codes)
-        if hit.any():
-            window = view.gpu if each.kind == "stream" else view.host
-            part = clip(union(each.start[hit], each.end[hit]), *window)
-            if len(part[0]):
-                result[number] = part
-    return result
+    return Highlight(track, start, length, basis, sum(len(part[0]) for part in found.values()))

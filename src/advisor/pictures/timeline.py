@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,10 +16,9 @@ from advisor.derive.steps import Steps, step_times, steps
 from advisor.model import Breakdown, Finding, Run
 from advisor.model.pictures import Curve, Links, Timeline, Track
 from advisor.pictures.curves import curve
-from advisor.pictures.highlights import highlight
+from advisor.pictures.highlights import Places, highlight
 from advisor.pictures.names import Names
 from advisor.pictures.tracks import CATEGORIES, Events, cause_of, gpu_tracks, host_tracks, idle_track
-from advisor.replay.changes import Edit
 
 # Parts of a full view: what is narrower than one may be merged. A screen has about 2000; the rest is for zooming in.
 FINEST = 32_000
@@ -96,7 +95,7 @@ def timeline(
     view: View,
     names: Names,
     findings: Sequence[Finding],
-    edits: Mapping[str, Sequence[Edit]],
+    places: Places,
     views: int = 1,
 ) -> Timeline:
     """The timeline of a step, one of so many views that share the bounds.
@@ -110,10 +109,7 @@ def timeline(
     found = steps(run)
     number = int(found.number[view.step])
     tracks = [_track(each, depths, rects, hidden, names, low) for each, depths, rects, hidden in drawn]
-    flagged = {
-        finding.fingerprint: highlight(run, view, finding, edits.get(finding.fingerprint, ()), events, names.cleaned)
-        for finding in findings
-    }
+    flagged = {finding.fingerprint: highlight(places, view, finding, events) for finding in findings}
     return Timeline(
         rank=view.rank if view.rank >= 0 else None,
         why=view.why,

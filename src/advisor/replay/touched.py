@@ -42,7 +42,7 @@ def touched(run: Run, edits: Sequence[Edit], rank: int, process: int) -> Touched
     side = host_sides(run).get((rank, process))
     for edit in edits:
         if edit.work is not None and len(edit.work) == len(gpu_work(run)):
-            _on_gpu(run, edit, result, rank, process)
+            on_streams(run, edit.work, result, rank, process)
         if side is None or not len(side):
             continue
         if edit.calls is not None and len(edit.calls) == len(run.table("runtime_calls")):
@@ -55,10 +55,10 @@ def touched(run: Run, edits: Sequence[Edit], rank: int, process: int) -> Touched
     return result
 
 
-def _on_gpu(run: Run, edit: Edit, result: Touched, rank: int, process: int) -> None:
+def on_streams(run: Run, chosen: Mask, result: Touched, rank: int, process: int) -> None:
+    """Add the chosen entries of `gpu_work` of one rank to its streams."""
     work = gpu_work(run)
-    assert edit.work is not None
-    rows = np.flatnonzero(edit.work & (work.rank == rank) & (work.process == process))
+    rows = np.flatnonzero(chosen & (work.rank == rank) & (work.process == process))
     lane = np.stack([work.gpu[rows].astype(np.int64), work.stream[rows]])
     for gpu, stream in np.unique(lane, axis=1).T.tolist():
         mine = rows[(lane[0] == gpu) & (lane[1] == stream)]

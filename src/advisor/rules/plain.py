@@ -68,9 +68,10 @@ def plain(value: Any, redact: bool = False) -> Any:
     return f"<{type(value).__name__}>" if " at 0x" in text else plain_text(text, redact)
 
 
-def plain_text(text: str, redact: bool = False) -> str:
-    """`text` on one line, printable, with places shortened or taken out."""
-    text = "".join(c if c.isprintable() else " " for c in text[:_LONGEST]).strip() + ("..." if len(text) > _LONGEST else "")
+def plain_text(text: str, redact: bool = False, longest: int | None = _LONGEST) -> str:
+    """`text` on one line, printable, with places shortened or taken out; at most `longest` characters of it."""
+    cut = longest is not None and len(text) > longest
+    text = "".join(c if c.isprintable() else " " for c in text[:longest]).strip() + ("..." if cut else "")
     if redact:
         return _PLACE_AND_LINE.sub(REDACTED, text)
     return _PLACE.sub(lambda match: short_path(match[0]), text)
