@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": ALL,
     "api": ALL,
     "hook": {"model", "ingest", "rules"},
-    "__init__": {"api", "plot"},
+    "__init__": {"api", "hook", "plot"},
     "__main__": {"cli"},
 }
 EVERYBODY = {"", "__version__"}  # the package itself, for its version

@@ -13,18 +13,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "Options", "__version__", "analyze", "info", "load", "render"]
+__all__ = [
+    "Attachment",
+    "InputError",
+    "Options",
+    "Schedule",
+    "__version__",
+    "analyze",
+    "attach",
+    "info",
+    "load",
+    "on_signal",
+    "on_slow_step",
+    "on_touch",
+    "on_trace_ready",
+    "render",
+]
 
 if TYPE_CHECKING:
     from advisor.api import InputError, Options, analyze, info, load, render
+    from advisor.hook import Attachment, Schedule, attach, on_signal, on_slow_step, on_touch, on_trace_ready
 
 
 def __getattr__(name: str) -> Any:
     # Import on first use: `advisor --help` must not pay for NumPy.
     if name in __all__:
-        from advisor import api
+        from advisor import api, hook
 
-        return getattr(api, name)
+        return getattr(hook if name in hook.__all__ else api, name)
     if name == "plot":
         import importlib
 

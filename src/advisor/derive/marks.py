@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from advisor.derive.nesting import Nesting, mixed_key, thread_keys
 from advisor.model import InputError, Run, Table
+from advisor.model.schema import StepState
 
 PROFILER_STEP = re.compile(r"^ProfilerStep\s*#?(\d+)")
 # "step 12", "iteration12", "train_step: 3", "Iteration #4", "batch 7"
@@ -55,6 +56,25 @@ def marked_steps(run: Run) -> Marks:
 
 
 def _marked_steps(run: Run) -> Marks:
+    found = _in_ranges(run)
+    return found if len(found) or run.options.step_pattern else _timed(run)
+
+
+def _timed(run: Run) -> Marks:
+    """Steps that the program's hook timed inside recording windows: marks for recordings without operators and ranges."""
+    timed = run.table("step_times")
+    if not len(timed):
+        return NONE
+    recorded = timed.take(timed["state"] == int(StepState.RECORDED))
+    lengths = [run.table(name) for name in ("kernels", "copies") if len(run.table(name))]
+    if not lengths:
+        return NONE
+    first, last = min(int(t["start"].min()) for t in lengths), max(int(t["end"].max()) for t in lengths)
+    near = recorded.take((recorded["end"] > first) & (recorded["start"] < last))
+    return Marks("profiler-step", near["start"], near["end"], near["rank"], near["process"], near["number"])
+
+
+def _in_ranges(run: Run) -> Marks:
     ranges = run.table("ranges")
     if not len(ranges):
         return NONE

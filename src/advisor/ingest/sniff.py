@@ -25,7 +25,7 @@ from advisor.ingest.source import Source, UnknownKind, reason_of
 from advisor.model import InputError, Notice, Trace
 
 # In the order in which they are asked: from sure signs to weak ones. Each is imported when those before it declined.
-READERS = ("torch_trace", "nsys", "nvidia_smi", "memory_snapshot", "memory_text")
+READERS = ("bundle", "torch_trace", "nsys", "nvidia_smi", "memory_snapshot", "memory_text")
 
 _HEAD = 1 << 16
 _LONGER_HEAD = 1 << 21  # for JSON whose metadata (groups of thousands of ranks) hides what it is

@@ -20,6 +20,7 @@ from advisor.model.columns import (
 )
 from advisor.model.columns import CORRELATION as _CORRELATION
 from advisor.model.columns import DEVICE as _DEVICE
+from advisor.model.columns import END as _END
 from advisor.model.columns import GPU as _GPU
 from advisor.model.columns import GRAPH_NODE as _GRAPH_NODE
 from advisor.model.columns import HOST as _HOST
@@ -94,6 +95,14 @@ class MemorySource(IntEnum):
 
     FRAMEWORK = 0
     DRIVER = 1
+
+
+class StepState(IntEnum):
+    """What was done to a row of `step_times` by whoever timed it."""
+
+    OUTSIDE = 0
+    TOUCHED = 1
+    RECORDED = 2
 
 
 class ThrottleReason(IntEnum):
@@ -325,6 +334,18 @@ TABLES: dict[str, TableSpec] = {
             "overheads",
             "one piece of time that the profiler itself, or the CUDA start-up, took",
             (*_HOST, Column("name", "int32", "text", "what took the time (Buffer Flush, Command Buffer Full)"), _CORRELATION),
+        ),
+        TableSpec(
+            "step_times",
+            "one training step as the program's own hook timed it, recorded by a profiler or not",
+            (
+                _START,
+                _END,
+                _RANK,
+                _PROCESS,
+                Column("number", "int64", "", "number of the step, the first of the run is 0"),
+                Column("state", "int8", "StepState", "nothing disturbed it, a window began or ended in it, or a profiler ran"),
+            ),
         ),
         TableSpec(
             "forward_backward",

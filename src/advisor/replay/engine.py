@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from advisor.derive.host import STRENGTH, STRONG, WEAK
 from advisor.derive.steps import steps
+from advisor.derive.unprofiled import Unprofiled, unprofiled_step
 from advisor.model import Run
 from advisor.replay.build import graphs
 from advisor.replay.changes import EXPECTED, LEAST, MOST, Edit, amounts, changed_calls
@@ -17,6 +18,10 @@ from advisor.replay.graph import Graph
 MOST_ERROR = 0.05
 # How much the profiler slows the host is not known better than this range; its ends go into low and high.
 STRENGTHS = (WEAK, STRENGTH, STRONG)
+NO_PROFILER = 1.0  # the strength that takes nothing off
+_STRONGEST = 16.0
+_HALVINGS = 10  # to about 0.3 % of the strength
+_SPREAD = 1.1  # the timed step is the mean over all code, and single pieces of code differ from it
 
 
 @dataclass(frozen=True)
@@ -29,14 +34,20 @@ class Gain:
 
 
 class Replay:
-    """The replays of one run. `error`: relative difference of the unchanged replay to the recorded step."""
+    """The replays of one run. `error`: relative difference of the unchanged replay to the recorded step.
 
-    def __init__(self, built: list[Graph]) -> None:
+    timed: the step while nothing recorded it, where the program's hook timed it: it tells the profiler's strength.
+    """
+
+    def __init__(self, built: list[Graph], timed: Unprofiled | None = None) -> None:
         self.graphs = built
+        self.timed = timed
         self.recorded_ns = max(graph.recorded_ns for graph in built)
         unchanged = step_ns(built, [amounts(graph, None) for graph in built])
         self.error = abs(unchanged / self.recorded_ns - 1) if self.recorded_ns else 1.0
-        self._unprofiled = {s: step_ns(built, [amounts(g, s) for g in built]) for s in STRENGTHS}
+        self.weak, self.strength, self.strong = STRENGTHS if timed is None else _strengths(built, timed)
+        strengths = (self.weak, self.strength, self.strong)
+        self._unprofiled = {s: step_ns(built, [amounts(g, s) for g in built]) for s in strengths}
 
     @property
     def usable(self) -> bool:
@@ -45,10 +56,13 @@ class Replay:
     @property
     def step_ns(self) -> int:
         """The step without the profiler, ns."""
-        return round(min(self._unprofiled[STRENGTH], self.recorded_ns))
+        if self.timed is not None:
+            return self.timed.step_ns
+        return round(min(self._unprofiled[self.strength], self.recorded_ns))
 
-    def after_ns(self, edits: Sequence[Edit], strength: float = STRENGTH, level: int = EXPECTED) -> float:
-        """The step with the edits applied, ns."""
+    def after_ns(self, edits: Sequence[Edit], strength: float | None = None, level: int = EXPECTED) -> float:
+        """The step with the edits applied, ns; by default at the expected strength of the profiler."""
+        strength = self.strength if strength is None else strength
         return step_ns(self.graphs, [amounts(graph, strength, edits, level) for graph in self.graphs])
 
     def gain(self, edits: Sequence[Edit]) -> Gain:
@@ -57,9 +71,9 @@ class Replay:
         The profiler does not slow all code alike: where few operators are recorded, it costs less. So the changed part of
         the host's side may be slowed weakly while the rest is slowed strongly, and the other way round.
         """
-        cases = [(STRENGTH, EXPECTED), (WEAK, LEAST), (STRONG, LEAST)]
+        cases = [(self.strength, EXPECTED), (self.weak, LEAST), (self.strong, LEAST)]
         if any(edit.ranged for edit in edits):
-            cases += [(WEAK, MOST), (STRONG, MOST)]
+            cases += [(self.weak, MOST), (self.strong, MOST)]
         shares = [1 - self.after_ns(edits, strength, level) / self._unprofiled[strength] for strength, level in cases]
         shares += self._unevenly(edits)
         return Gain(_share(min(shares)), _share(shares[0]), _share(max(shares)))
@@ -70,7 +84,7 @@ class Replay:
         if not any(mask.any() for mask in changed):
             return []
         gains = []
-        for strength, other, level in ((STRONG, WEAK, MOST), (WEAK, STRONG, LEAST)):
+        for strength, other, level in ((self.strong, self.weak, MOST), (self.weak, self.strong, LEAST)):
             before = step_ns(
                 self.graphs, [amounts(g, strength, touched=(m, other)) for g, m in zip(self.graphs, changed, strict=True)]
             )
@@ -79,6 +93,25 @@ class Replay:
             )
             gains.append(1 - after / before if before > 0 else 0.0)
         return gains
+
+
+def _strengths(built: list[Graph], timed: Unprofiled) -> tuple[float, float, float]:
+    """(weak, expected, strong): the strengths at which the replayed step is the timed one, and those of its spread."""
+
+    def at(wanted: int) -> float:
+        # A stronger profiler leaves a shorter step: bisection on the logarithm, within what any recording has shown.
+        low, high = NO_PROFILER, _STRONGEST
+        for _ in range(_HALVINGS):
+            middle = (low * high) ** 0.5
+            if step_ns(built, [amounts(graph, middle) for graph in built]) > wanted:
+                low = middle
+            else:
+                high = middle
+        return (low * high) ** 0.5
+
+    expected = at(timed.step_ns)
+    weak, strong = min(at(timed.high_ns), expected / _SPREAD), max(at(timed.low_ns), expected * _SPREAD)
+    return max(weak, NO_PROFILER), expected, strong
 
 
 def _share(value: float) -> float:
@@ -94,4 +127,4 @@ def _replay(run: Run) -> Replay | None:
     found, built = steps(run), graphs(run)
     if found.source == "none" or len(built) != len(found.members) or not built:
         return None
-    return Replay(built)
+    return Replay(built, unprofiled_step(run))

@@ -273,7 +273,8 @@ def _steps(run: Mapping[str, Any], step_ns: int | None) -> list[str]:
         lines.append(f"every {t.ordinal(stalls['every'])} step stalls: {long}, the others {short}")
     recorded = steps.get("recorded_median_ns")
     if median and recorded and abs(recorded - median) > 0.005 * median:
-        return [*lines, f"recorded at {t.duration(recorded, 3)}; {t.duration(median, 3)} is the estimate without the profiler"]
+        without = "what steps outside the recording took" if steps.get("timed") else "the estimate without the profiler"
+        return [*lines, f"recorded at {t.duration(recorded, 3)}; {t.duration(median, 3)} is {without}"]
     return lines
 
 

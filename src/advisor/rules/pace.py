@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from advisor.derive.bounds import TwoSided, two_sided
 from advisor.derive.steps import step_time
+from advisor.derive.unprofiled import unprofiled_step
 from advisor.model import Run
 from advisor.replay.engine import Replay, replay
 
@@ -25,14 +26,16 @@ class Pace:
 
 
 def pace(run: Run) -> Pace:
-    """The replay's step where it reproduces the recording, else the two-sided estimate."""
+    """The replay's step where it reproduces the recording, else the two-sided estimate; in both as long as it was timed."""
     return run.derived(_pace)
 
 
 def _pace(run: Run) -> Pace:
-    step, recorded = two_sided(run), step_time(run)
+    step, recorded, timed = two_sided(run), step_time(run), unprofiled_step(run)
     if step is None or recorded is None:
         return Pace(None)
+    if timed is not None:
+        step = _lasting(step, timed.step_ns)
     try:
         again = replay(run)
     except Exception as error:  # no recording may cost the report: bounds stand without a replay
@@ -44,6 +47,11 @@ def _pace(run: Run) -> Pace:
     # Replayed are ordinary steps; where stalls belong to the run, a step costs more than those.
     if not again.usable or recorded.mean_used:
         return Pace(step, error=again.error)
-    took = min(again.step_ns, step.recorded_ns)
+    took = again.step_ns if timed is not None else min(again.step_ns, step.recorded_ns)
+    return Pace(_lasting(step, took), again, again.error)
+
+
+def _lasting(step: TwoSided, took: int) -> TwoSided:
+    """The same step, known to take so long."""
     host, gpu = min(step.host_ns, took), min(step.gpu_ns, took)
-    return Pace(replace(step, step_ns=took, host_ns=host, gpu_ns=gpu, wait_ns=took - max(host, gpu)), again, again.error)
+    return replace(step, step_ns=took, host_ns=host, gpu_ns=gpu, wait_ns=took - max(host, gpu))

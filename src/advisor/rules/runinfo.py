@@ -11,6 +11,7 @@ from advisor.derive.bounds import TwoSided
 from advisor.derive.capture import capture_quality
 from advisor.derive.gpus import gpu_work
 from advisor.derive.steps import Steps, paced_times, step_time, steps
+from advisor.derive.unprofiled import unprofiled_step
 from advisor.model import Device, Notice, Run
 from advisor.replay.engine import MOST_ERROR
 from advisor.rules.measured import measured
@@ -97,6 +98,14 @@ def _samples(found: Steps, rank: int, process: int) -> dict[str, Any]:
     return {"samples_ns": [int(one) for one in whole.mean(axis=1)], "steps_per_sample": size}
 
 
+def _timed(run: Run) -> dict[str, Any]:
+    """The step as the program's hook timed it outside windows: then `median_ns` is no estimate."""
+    timed = unprofiled_step(run)
+    if timed is None:
+        return {}
+    return {"timed": {"median_ns": timed.step_ns, "p10_ns": timed.low_ns, "p90_ns": timed.high_ns, "count": timed.steps}}
+
+
 def _stalls(found: Steps, own: npt.NDArray[np.int64]) -> dict[str, Any]:
     """Steps that come back regularly and take much longer than those between: how often, and the medians, as recorded."""
     # Seen on one side: the longer of both in each step would make the short ones long.
@@ -162,9 +171,7 @@ def run_notices(run: Run, paced: Pace) -> list[Notice]:
     if quality.incomplete:
         notices.append(Notice("steps-incomplete", f"{quality.incomplete} steps lost GPU records and are left out"))
     if step and step.profiler_share >= _SLOWED and quality.source != "none":
-        text = (
-            f"recording slowed the host: a step took {step.recorded_ns / 1e6:.1f} ms, "
-            f"without the profiler an estimated {step.step_ns / 1e6:.1f} ms"
-        )
+        without = "without the profiler an estimated" if unprofiled_step(run) is None else "outside the recording"
+        text = f"recording slowed the host: a step took {step.recorded_ns / 1e6:.1f} ms, {without} {step.step_ns / 1e6:.1f} ms"
         notices.append(Notice("profiler-slows-host", text))
     return notices

@@ -193,8 +193,8 @@ SAMPLES = (
         paths="pci/gpu link info/link width/max | pci/pci_gpu_link_info/link_widths/max_link_width",
         own="pcie_width_max pcie_link_width_max",
     ),
-    _m("pcie_receive", "bytes/s", monitor="rxpci", paths="pci/rx throughput | pci/rx_util"),
-    _m("pcie_transmit", "bytes/s", monitor="txpci", paths="pci/tx throughput | pci/tx_util"),
+    _m("pcie_receive", "bytes/s", "pcie.rx", monitor="rxpci", paths="pci/rx throughput | pci/rx_util"),
+    _m("pcie_transmit", "bytes/s", "pcie.tx", monitor="txpci", paths="pci/tx throughput | pci/tx_util"),
     _m(
         "ecc_corrected",
         "errors",

@@ -1,0 +1,134 @@
+"""Reader for the manifest of a recorded run (`advisor-run-*/rank-N/manifest.json`), which `advisor.hook` writes.
+
+It tells what no trace can: how long the steps took that nothing recorded, where the steps of a window lie whose operators
+were not recorded, and what the program ran on. The windows beside it are read by the readers of their own formats.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from advisor.ingest.source import Source
+from advisor.model import Device, InputError, Table, Trace
+from advisor.model.run import PERFORMANCE_VARIABLES
+from advisor.model.schema import StepState
+
+__all__ = ["claims", "read"]
+
+_SCHEMA = "advisor.bundle/1"
+_MOST_BYTES = 64 << 20
+_LONGEST = 1 << 53  # ns
+_FACTS = {"torch": "torch_version", "nccl": "nccl_version", "cuda": "cuda_runtime_version"}
+
+
+class _Steps(msgspec.Struct):
+    count: int = 0
+    first: int = 0
+    begin_ns: int = 0
+    durations_ns: list[int] = msgspec.field(default_factory=list)
+    states: list[int] = msgspec.field(default_factory=list)
+
+
+class _Window(msgspec.Struct):
+    kind: str = ""
+    first_step: int = 0
+    step_edges_ns: list[int] = msgspec.field(default_factory=list)
+
+
+class _Device(msgspec.Struct):
+    index: int = 0
+    name: str | None = None
+    compute_capability: str | None = None
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+
+
+class _Surroundings(msgspec.Struct):
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
+    devices: list[_Device] = msgspec.field(default_factory=list)
+    torch: str | None = None
+    nccl: str | None = None
+    cuda: str | None = None
+
+
+class _Notice(msgspec.Struct):
+    code: str
+    message: str
+
+
+class _Manifest(msgspec.Struct):
+    schema: str
+    rank: int = 0
+    world_size: int = 1
+    process: int = -1
+    finished: bool = True
+    start_epoch_ns: int | None = None
+    surroundings: _Surroundings = msgspec.field(default_factory=_Surroundings)
+    windows: list[_Window] = msgspec.field(default_factory=list)
+    steps: _Steps = msgspec.field(default_factory=_Steps)
+    notices: list[_Notice] = msgspec.field(default_factory=list)
+
+
+def claims(head: bytes) -> bool:
+    return b'"' + _SCHEMA.encode() + b'"' in head[:4096]
+
+
+def read(source: Source, *, processes: int | None = None) -> Trace:
+    """The manifest as a trace whose only table is `step_times`. Raises InputError if it is damaged."""
+    with source.open() as stream:
+        content = stream.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise InputError(f"a manifest of more than {_MOST_BYTES >> 20} MiB")
+    try:
+        found = msgspec.json.decode(content, type=_Manifest)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f"not a manifest of a recorded run: {error}") from error
+    if found.schema != _SCHEMA:
+        raise InputError(f"a manifest of kind {found.schema[:40]!r}; this version reads {_SCHEMA}")
+    trace = Trace(source.path, "advisor-bundle", _SCHEMA.rpartition("/")[2])
+    # A process alone has no rank in its traces either.
+    trace.rank = found.rank if found.world_size > 1 else None
+    trace.world_size, trace.epoch_ns = found.world_size, found.start_epoch_ns
+    about = found.surroundings
+    trace.environment = {name: value for name, value in about.variables.items() if name in PERFORMANCE_VARIABLES}
+    trace.facts = {fact: value for name, fact in _FACTS.items() if (value := getattr(about, name))}
+    trace.devices = [_device(device, trace.rank) for device in about.devices]
+    trace.tables = {"step_times": _step_times(found)}
+    for notice in found.notices:
+        trace.notice(f"hook-{notice.code}" if not notice.code.startswith("hook") else notice.code, notice.message)
+    if not found.finished:
+        trace.notice("hook-unfinished", "the program ended before its recording was closed; what was written until then is used")
+    return trace
+
+
+def _device(device: _Device, rank: int | None) -> Device:
+    parts = (device.compute_capability or "").split(".")
+    capability = (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(p.isdecimal() and len(p) < 4 for p in parts) else None
+    return Device(device.index, device.name, rank, None, capability, device.sm_count, device.memory_bytes)
+
+
+def _step_times(found: _Manifest) -> Table:
+    """Every step once: those that a window keeps by the wall clock of its trace, the others by their durations."""
+    steps, zero = found.steps, found.start_epoch_ns or 0
+    kept: dict[int, tuple[int, int]] = {}
+    for window in found.windows if zero else ():
+        edges = window.step_edges_ns
+        kept.update({window.first_step + i: (a - zero, b - zero) for i, (a, b) in enumerate(pairwise(edges))})
+    rows = [(start, end, number, int(StepState.RECORDED)) for number, (start, end) in kept.items()]
+    begin = steps.begin_ns
+    for number, (taken, state) in enumerate(zip(steps.durations_ns, steps.states, strict=False), steps.first):
+        if number not in kept:
+            rows.append((begin, begin + taken, number, min(max(state, 0), int(StepState.TOUCHED))))
+        begin += taken
+    if any(abs(value) > _LONGEST for row in rows for value in row) or any(end < start for start, end, *_ in rows):
+        raise InputError("a manifest with steps that took no possible time")
+    columns: dict[str, Any] = {
+        name: np.array([row[place] for row in rows], np.int64) for place, name in enumerate(("start", "end", "number", "state"))
+    }
+    columns["rank"] = np.full(len(rows), found.rank if found.world_size > 1 else -1, np.int32)
+    columns["process"] = np.full(len(rows), found.process, np.int64)
+    return Table("step_times", columns).ordered() if rows else Table("step_times")
