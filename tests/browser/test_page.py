@@ -150,6 +150,8 @@ def test_a_finding_shows_where_it_is(opened: Open, report: Report) -> None:
     assert report.pictures is not None and fingerprint is not None
     marked = report.pictures.timelines[0].highlights[fingerprint]
     assert after - before == len(marked.start_ns) > 0
+    shown = window(page)
+    assert all(shown[0] <= start <= shown[1] for start in marked.start_ns)
     assert "chosen" in card.get_attribute("class")
     assert page.locator("#timeline-finding").input_value() == fingerprint
     assert page.evaluate("document.activeElement.closest('#timeline') !== null")
@@ -291,10 +293,14 @@ def test_paper_shows_everything(opened: Open, report: Report, tmp_path: Path) ->
         """addEventListener("beforeprint", () => {
             window.folded = document.querySelectorAll("main details:not([open])").length;
             window.paper = getComputedStyle(document.body).backgroundColor;
+            const canvas = document.querySelector("#timeline canvas");
+            const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+            window.inked = new Set(Array.from({ length: data.length / 4 }, (_, i) => data[4 * i])).size;
         })"""
     )
     before = page.locator("main details:not([open])").count()
     page.pdf(path=tmp_path / "report.pdf", print_background=True)
+    assert page.evaluate("window.inked") > 20
     assert before > 0 and page.evaluate("window.folded") == 0 and page.evaluate("window.paper") == "rgb(255, 255, 255)"
     assert page.locator("main details:not([open])").count() == before and background(page) < 150
 

@@ -82,7 +82,11 @@ def _made_from(report: Report) -> str:
 
 def _header(report: Report) -> Html:
     facts = dict(run_facts(report))
-    words = [_made_from(report), *facts.get("GPU", [])[:1], *facts.get("ranks", [])[:1]]
+    words = [
+        _made_from(report),
+        *facts.get("GPU", [])[:1],
+        *(f"ranks {line}" if " " in line else line for line in facts.get("ranks", [])[:1]),
+    ]
     return tag(
         "header",
         tag("p", tag("span", "advisor", class_="brand"), class_="brand-line"),

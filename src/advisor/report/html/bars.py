@@ -89,9 +89,13 @@ def now_and_then(step_ns: int, saving: Saving) -> Html:
     shares = {key: ns / step_ns for key, ns in then.items()}
     spread = t.duration_range(then["short"], then["long"], 3)
 
-    def row(label: str, figure: str, *shapes: Html, hint: str) -> list[Html]:
+    def row(label: str, figure: str, *shapes: Html, hint: str, more: str = "") -> list[Html]:
         drawn = tag("svg", shapes, width="100%", height="22", role="img", aria_label=hint)
-        return [tag("dt", label), tag("dd", drawn, class_="drawn"), tag("dd", figure, class_="figure")]
+        return [
+            tag("dt", label),
+            tag("dd", drawn, class_="drawn"),
+            tag("dd", figure, tag("span", more, class_="share") if more else None, class_="figure"),
+        ]
 
     return tag(
         "dl",
@@ -115,6 +119,7 @@ def now_and_then(step_ns: int, saving: Saving) -> Html:
                 class_="whisker",
             ),
             hint=f"with all fixes {t.duration(then['mid'], 3)}, {spread}",
+            more=spread if spread != t.duration(then["mid"], 3) else "",
         ),
         class_="now-then",
     )

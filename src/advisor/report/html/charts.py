@@ -198,6 +198,7 @@ def _ranks(pictures: Pictures) -> Html | None:
             folded("As a table", table(columns, rows, right=range(1, len(columns)), caption="Each step by rank")),
             _left_out(steps.left_out_ranks, "faster rank"),
             _left_out(steps.left_out_steps, "later step"),
+            None if all(steps.steady) else tag("p", "* left out of the figures: not a steady step.", class_="quiet"),
         ]
     if not blocks:
         return None
@@ -258,7 +259,10 @@ def _samples(samples: Samples | None) -> Html | None:
     if not samples.aligned:
         aligned = f"Not aligned with the steps: {t.clean(samples.reason or 'another clock').rstrip('.')}."
     curves = [
-        chart("samples", f"Curves of {_sampled(one)}; the figures are in the table below.", index=i)
+        [
+            tag("h3", _sampled(one)) if len(samples.gpus) > 1 else None,
+            chart("samples", f"Curves of {_sampled(one)}; the figures are in the table below.", index=i),
+        ]
         for i, one in enumerate(samples.gpus[:_GPUS])
     ]
     return section(

@@ -38,7 +38,7 @@ def finding_sections(report: Report, style: Style) -> Html:
                 _axis(end) if report.step_ns else None,
                 cards,
                 lead="Largest saving first. Each saving counts as if only that one were fixed; "
-                "the bar runs from the low to the high estimate, the dot is what to expect.",
+                "the bar, a share of the step, runs from the low to the high estimate, and the dot is what to expect.",
             )
         )
     if also:
@@ -63,7 +63,7 @@ def _axis(end: float) -> Html:
         "div",
         tag("span", "0"),
         tag("span", t.percent(end / 2)),
-        tag("span", f"{t.percent(end)} of the step"),
+        tag("span", t.percent(end)),
         class_="axis",
         aria_hidden="true",
     )

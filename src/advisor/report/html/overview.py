@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.model import Breakdown, Report
 from advisor.report import gates
 from advisor.report import text as t
 from advisor.report.html import bars
-from advisor.report.html.markup import Html, folded, section, table, tag
+from advisor.report.html.markup import Html, folded, section, table, tag, text
 from advisor.report.style import Style
 from advisor.report.summary import LITTLE, alerts, limits, verdict
 
@@ -14,18 +16,22 @@ _BARS = 16  # GPUs drawn one by one; the heat map shows more
 _COLUMNS = 8  # GPUs side by side in the table below the bars
 _ROWS = 256
 _CONDITIONS = 50
+_FIGURE = re.compile(r"(\(?[\d.,]+ (?:%|[mµn]?s|min|h)(?!\w)[),.:]*)")
+_NOTHING = 1e-4  # share of a step below which a part is not listed: roundings
 
 
 def first_screen(report: Report, style: Style) -> Html:
     """Verdict in words, then as figures and as a bar."""
+    first, rest = _sentences(verdict(report))
     combined = report.combined
     promising = bool(report.step_ns and combined and combined.expected_ns >= LITTLE * report.step_ns)
     drawn = bars.now_and_then(report.step_ns, combined) if report.step_ns and combined and combined.high_ns else None
     return tag(
         "section",
-        tag("h1", verdict(report), id="verdict-title"),
+        tag("h1", _together(first), id="verdict-title"),
+        tag("p", _together(rest), class_="cause") if rest else None,
         tag("p", t.shorten(style.note, 400), class_="note") if style.note else None,
-        [tag("p", text, class_="alert", role="note") for text in alerts(report)],
+        [tag("p", line, class_="alert", role="note") for line in alerts(report)],
         _conditions(report),
         drawn,
         _tiles(report),
@@ -34,6 +40,17 @@ def first_screen(report: Report, style: Style) -> Html:
         aria_labelledby="verdict-title",
         class_="promising" if promising else "fine",
     )
+
+
+def _sentences(words: str) -> tuple[str, str]:
+    """The first sentence, which is the heading, and what follows it."""
+    first, *rest = re.split(r"(?<=[.;]) +(?=[A-Z0-9])", words, maxsplit=1)
+    return first, "".join(rest)
+
+
+def _together(words: str) -> list[Html]:
+    """The text, its figures on one line with their units."""
+    return [tag("span", part, class_="keep") if i % 2 else text(part) for i, part in enumerate(_FIGURE.split(words))]
 
 
 def _conditions(report: Report) -> Html | None:
@@ -71,7 +88,7 @@ def _tiles(report: Report) -> Html:
             tiles.append(("exposed communication", t.percent(exposed / whole), "#step"))
     tiles.append(("to fix" if len(main) != 1 else "thing to fix", f"{len(main)}", "#findings" if main else None))
     if also:
-        tiles.append(("hints", f"{len(also)}", "#also"))
+        tiles.append(("hint" if len(also) == 1 else "hints", f"{len(also)}", "#also"))
     judged = sum(rule.outcome in ("found", "clean") for rule in report.rules)
     if report.rules:
         tiles.append(("rules judged", f"{judged} of {len(report.rules)}", "#rules"))
@@ -86,7 +103,7 @@ def _tile(label: str, value: str, target: str | None) -> Html:
 def _good_news(report: Report) -> Html | None:
     news = report.extra.get("good_news")
     lines = [line for line in news[:20] if isinstance(line, str)] if isinstance(news, (list, tuple)) else []
-    good = [text for fine, text in limits(report)[:20] if fine]
+    good = [line for fine, line in limits(report)[:20] if fine]
     if not lines and not good:
         return None
     return tag(
@@ -147,6 +164,8 @@ def _by_part(shown: list[Breakdown]) -> Html:
     names, amounts = bars.split(shown)
     rows = []
     for name in names:
+        if all(one.get(name, 0) < _NOTHING * part.step_ns for one, part in zip(amounts, shown, strict=True)):
+            continue
         cells: list[object] = [_name(name)]
         for one, part in zip(amounts, shown, strict=True):
             ns = one.get(name, 0)

@@ -7,6 +7,7 @@ function draw(box, options) {
   const paint = () => {
     const option = options(chart);
     chart.setOption({ animation: false, textStyle: { fontFamily: FONT, color: colour("--ink") }, ...option }, { notMerge: true });
+    chart.getZr().flush();  // now, not with the next frame: paper has none
   };
   paint();
   repaints.push(paint);
@@ -30,6 +31,13 @@ function axis(more) {
     axisLabel: { color: colour("--muted"), fontSize: 12, hideOverlap: true, ...more.axisLabel },
   };
 }
+
+// An axis of bytes from 0 whose marks are whole powers of two.
+function bytesAxis(highest, more) {
+  const interval = 2 ** Math.ceil(Math.log2(Math.max(highest, 4) / (more.splitNumber ?? 5)));
+  return axis({ type: "value", min: 0, max: Math.ceil(highest / interval) * interval || interval, interval, ...more, axisLabel: { formatter: size, ...more.axisLabel } });
+}
+const highestOf = (curves) => curves.reduce((most, curve) => curve.value.reduce((a, b) => Math.max(a, b), most), 0);
 
 // ECharts' own box beside the pointer: for figures only, never for names out of a recording.
 function figuresTip(words) {

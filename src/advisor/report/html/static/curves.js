@@ -1,5 +1,10 @@
 // Memory and the GPU's sensors over time.
-const pairs = (curve) => curve.time_ns.map((ns, i) => [ns, curve.value[i]]);
+// Points of a curve; its last value holds until `end`.
+function pairs(curve, end) {
+  const points = curve.time_ns.map((ns, i) => [ns, curve.value[i]]);
+  if (end > curve.time_ns.at(-1)) points.push([end, curve.value.at(-1)]);
+  return points;
+}
 const gpuName = (one) => (one.rank === null ? `GPU ${one.device}` : `rank ${one.rank}, GPU ${one.device}`);
 
 // Bands of the recorded steps, for the first series of a grid.
@@ -30,7 +35,7 @@ function drawMemory(box, data) {
     const extent = extentOf(shown.map((one) => one.allocated));
     const series = shown.flatMap((one, i) => {
       const line = (name, curve, more) => ({
-        type: "line", name, step: "end", symbol: "none", data: pairs(curve), color: colour(`--class-${i % 8}`), ...more,
+        type: "line", name, step: "end", symbol: "none", data: pairs(curve, extent[1]), color: colour(`--class-${i % 8}`), ...more,
       });
       const both = [line(`${gpuName(one)}: allocated`, one.allocated, { lineStyle: { width: 1.5 }, areaStyle: { opacity: 0.18 } })];
       if (one.reserved) both.push(line(`${gpuName(one)}: reserved`, one.reserved, { lineStyle: { width: 1.5, type: "dashed" } }));
@@ -42,7 +47,7 @@ function drawMemory(box, data) {
       legend: { top: 4, left: 0, type: "scroll", textStyle: { color: colour("--muted") }, inactiveColor: colour("--strong-line") },
       tooltip: figuresTip((all) => [time(all[0].value[0], 4), ...all.map((one) => `${one.seriesName}  ${size(one.value[1])}`)].join("\n")),
       xAxis: timeAxis(extent),
-      yAxis: axis({ type: "value", min: 0, axisLabel: { formatter: size } }),
+      yAxis: bytesAxis(highestOf(shown.flatMap((one) => [one.allocated, ...(one.reserved ? [one.reserved] : [])])), {}),
       series,
     };
   });
@@ -69,7 +74,8 @@ function drawSamples(box, data, index) {
   const panels = panelsOf(gpu.metrics);
   const label = (name) => WORDS[name] ?? name.replaceAll("_", " ");
   const unit = (name) => gpu.units[name] ?? "";
-  const words = (name, value) => (/^(B|bytes?)$/.test(unit(name)) ? size(value) : `${figure(value)} ${unit(name)}`.trim());
+  const bytes = (name) => /^(B|bytes?)$/.test(unit(name));
+  const words = (name, value) => (bytes(name) ? size(value) : `${figure(value)} ${unit(name)}`.trim());
   const [row, gap, top] = [78, 32, 26];
   const reasons = gpu.throttled;
   const below = top + panels.length * (row + gap);
@@ -84,13 +90,13 @@ function drawSamples(box, data, index) {
       tooltip: figuresTip((all) => [time(all[0].value[0], 4), ...all.map((one) => `${label(lines[one.seriesIndex].name)}  ${words(lines[one.seriesIndex].name, one.value[1])}`)].join("\n")),
       axisPointer: { link: [{ xAxisIndex: "all" }] },
       xAxis: panels.map((_, i) => timeAxis(extent, { gridIndex: i, axisLabel: { show: i === panels.length - 1, formatter: (ns) => moment(ns, extent[1] - extent[0]) } })),
-      yAxis: panels.map(([, first], i) => axis({
+      yAxis: panels.map(([, first], i) => bytes(first) ? bytesAxis(highestOf([gpu.metrics[first]]), { gridIndex: i, splitNumber: 2, axisLabel: { fontSize: 11 } }) : axis({
         gridIndex: i, type: "value", splitNumber: 2, min: /temperature|%/.test(first + unit(first)) && unit(first) !== "%" ? undefined : 0,
         scale: unit(first) !== "%", ...(unit(first) === "%" ? { max: 100 } : {}), axisLabel: { formatter: (value) => words(first, value), fontSize: 11 },
       })),
       series: lines.map(({ name, i, k }) => ({
         type: "line", step: "end", symbol: gpu.metrics[name].time_ns.length < 40 && !k ? "circle" : "none", symbolSize: 4, xAxisIndex: i, yAxisIndex: i,
-        data: pairs(gpu.metrics[name]), color: colour(LIMITS.has(name) ? "--high" : k ? "--class-2" : "--accent"),
+        data: pairs(gpu.metrics[name], extent[1]), color: colour(LIMITS.has(name) ? "--high" : k ? "--class-2" : "--accent"),
         lineStyle: { width: 1.5, type: k ? "dashed" : "solid" },
         markArea: k ? undefined : stepBands(data.steps, !data.samples.aligned),
       })),

@@ -40,8 +40,9 @@ const boundsOf = (cells, columns) => ({
 
 function drawRanks(box, { ranks }) {
   const rows = ranks.rank.map((rank, i) => gpuName({ rank, device: ranks.device[i] }));
-  const { cells } = ranks;
-  const columns = ranks.columns.map((name) => CAUSES[name] ?? name);
+  const kept = ranks.columns.map((_, x) => x).filter((x) => ranks.cells.some((row) => row[x] > 0));
+  const cells = ranks.cells.map((row) => kept.map((x) => row[x]));
+  const columns = kept.map((x) => CAUSES[ranks.columns[x]] ?? ranks.columns[x]);
   const least = 0.03 * Math.max(...cells.map((row) => row[0]), 1);  // a difference below that of a step is none
   const words = (x, y, ns) => [`${rows[y]}: ${columns[x]}`, time(ns), columns[0] === "step" && cells[y][0] ? `${share(ns / cells[y][0])} of its step` : ""].filter(Boolean);
   heatMap(box, { rows, columns, cells, ...boundsOf(cells, columns), least, words });
@@ -49,8 +50,9 @@ function drawRanks(box, { ranks }) {
 
 function drawSteps(box, { step_map }) {
   const rows = step_map.rank.map((rank) => (rank === null ? "the run" : `rank ${rank}`));
-  const columns = step_map.number.map((number) => `step ${number}`);
-  const all = step_map.cells.flat().filter((ns) => ns !== null);
+  const columns = step_map.number.map((number, x) => `step ${number}${step_map.steady[x] ? "" : "*"}`);
+  const some = step_map.steady.some(Boolean);
+  const all = step_map.cells.flatMap((row) => row.filter((ns, x) => ns !== null && (step_map.steady[x] || !some)));
   const [low, high] = [Math.min(...all), Math.max(...all)];
   const words = (x, y, ns) => [`${rows[y]}, ${columns[x]}`, ns < 0 ? "not recorded" : time(ns), step_map.steady[x] ? "" : "left out: not a steady step"].filter(Boolean);
   heatMap(box, { rows, columns, cells: step_map.cells, lows: columns.map(() => low), highs: columns.map(() => high), least: 0.03 * high, words });

@@ -41,7 +41,7 @@ function startTimeline(data) {
     if (curves.length) {
       grids.push({ left, right: 14, top: 26 + place.height + 22, height: MEMORY_HEIGHT });
       axes.push(x({ gridIndex: 1, axisLabel: { show: false }, axisTick: { show: false } }));
-      ys.push(axis({ gridIndex: 1, type: "value", scale: true, splitNumber: 2, axisLabel: { formatter: size, fontSize: 11 }, position: left > 100 ? "left" : "right" }));
+      ys.push(bytesAxis(highestOf(curves.map(([, curve]) => curve)), { gridIndex: 1, splitNumber: 2, axisLabel: { fontSize: 11 }, position: left > 100 ? "left" : "right" }));
       if (left < 100) ys[1].axisLabel.inside = true;
     }
     const zoom = { xAxisIndex: axes.map((_, i) => i), filterMode: "none", startValue: state.from, endValue: state.to, minValueSpan: SHORTEST };
@@ -60,12 +60,12 @@ function startTimeline(data) {
       ],
       series: [
         { type: "custom", silent: true, data: place.tracks.map((_, i) => [0, i]), renderItem: stripe, clip: true, z: 1 },
-        { type: "custom", data: rectangles(place), renderItem: rectangle(timeline), encode: { x: [0, 1], y: 2 }, clip: true, z: 2 },
+        { type: "custom", data: rectangles(place), renderItem: rectangle(timeline), progressive: 0, encode: { x: [0, 1], y: 2 }, clip: true, z: 2, emphasis: { disabled: true } },
         { type: "custom", silent: true, data: overlays(timeline), renderItem: overlay, encode: { x: [0, 1], y: 2 }, clip: true, z: 3 },
         ...curves.map(([device, curve]) => ({
           type: "line", name: `GPU ${device}`, xAxisIndex: 1, yAxisIndex: 1, step: "end", symbol: "none", silent: true,
           lineStyle: { width: 1.5 }, areaStyle: { opacity: 0.15 }, color: colour(`--class-${Number(device) % 8}`),
-          data: curve.time_ns.map((ns, i) => [ns, curve.value[i]]),
+          data: pairs(curve, timeline.duration_ns),
         })),
       ],
     };
@@ -111,7 +111,7 @@ function startTimeline(data) {
         const text = track.kind === "idle" ? CAUSES[timeline.categories[category]] ?? "idle" : brief(data.strings[track.name[i]] ?? "");
         shown.textContent = {
           type: "text",
-          style: { text: plainText(text), width: x1 - x0 - 8, overflow: "truncate", ellipsis: "…", fill: inkOn(fill), font: `11px ${FONT}`, opacity: dim ? 0.4 : 1 },
+          style: { text: fitted(plainText(text), x1 - x0 - 8), fill: inkOn(fill), font: `11px ${FONT}`, opacity: dim ? 0.4 : 1 },
         };
         shown.textConfig = { position: "insideLeft", distance: 4 };
       }

@@ -40,6 +40,16 @@ function inkOn(fill) {
   return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#101317" : "#ffffff";
 }
 
+// As much of a text as fits a width at 11 px, by counting: measuring thousands of texts takes longer than drawing them.
+function fitted(text, width) {
+  let room = width / 6.4;
+  for (let i = 0; i < text.length; i++) {
+    room -= text.charCodeAt(i) > 0x2e7f ? 2 : 1;
+    if (room < 0) return `${text.slice(0, Math.max(i - 1, 0))}…`;
+  }
+  return text;
+}
+
 // What the colours mean: idle causes first, then what else occurs.
 function timelineLegend(timelines) {
   const entries = new Map();

@@ -63,8 +63,16 @@ function marksOf(timeline, fingerprint) {
   return byTrack;
 }
 
+// Whether a mark of the track meets the interval; marks are sorted and do not overlap.
 function isMarked(marks, t, start, end) {
-  return (marks.get(t) ?? []).some(([from, to]) => start < to && end > from);
+  const spans = marks.get(t) ?? [];
+  let [low, high] = [0, spans.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (spans[middle][1] > start) high = middle;
+    else low = middle + 1;
+  }
+  return low < spans.length && spans[low][0] < end;
 }
 
 // What there is to say about a rectangle, its name first.
