@@ -21,6 +21,7 @@ from pathlib import Path
 
 import generate
 import measure
+import snapshot
 
 PYTHON = sys.executable
 READ = (
@@ -34,6 +35,12 @@ SQLITE = (
     "import collections, sqlite3, sys; database = sqlite3.connect(sys.argv[1])\n"
     "names = [name for (name,) in database.execute(\"SELECT name FROM sqlite_master WHERE type = 'table'\")]\n"
     "[collections.deque(database.execute(f'SELECT * FROM {name}'), maxlen=0) for name in names]"
+)
+PICKLE = (
+    "import pickle, sys\n"
+    "class Refusing(pickle.Unpickler):\n"
+    "    def find_class(self, module, name): raise pickle.UnpicklingError(name)\n"
+    "Refusing(open(sys.argv[1], 'rb')).load()"
 )
 
 
@@ -87,6 +94,9 @@ class Inputs:
 
     def export(self, name: str, rows: int) -> Input:
         return self._make(name, "rows", lambda path: generate.write_export(path, int(rows * self.scale)))
+
+    def memory(self, name: str, events: int) -> Input:
+        return self._make(name, "MB", lambda path: snapshot.write(path, int(events * self.scale)) / 1e6)
 
     def smi(self, name: str, hours: float) -> Input:
         return self._make(name, "rows", lambda path: generate.write_smi(path, hours * self.scale))
@@ -144,6 +154,14 @@ def cases(inputs: Inputs) -> list[Callable[[], list[Case]]]:
             Case("nvidia-smi log, 24 h x 8 GPUs: advisor analyze", log, advisor(*analyze, log.path), seconds=10),
         ]
 
+    def memory() -> list[Case]:
+        history = inputs.memory("snapshot.pickle", 1_000_000)
+        return [
+            Case("memory snapshot, a million events: pickle", history, code(PICKLE, history.path)),
+            Case("memory snapshot, a million events: read", history, code(READ, history.path, 2), memory_mb=200),
+            Case("memory snapshot, a million events: advisor analyze", history, advisor(*analyze, history.path), memory_mb=600),
+        ]
+
     def small() -> list[Case]:
         trace = inputs.trace("small.json.gz", 10, scaled=False)
         return [
@@ -153,7 +171,7 @@ def cases(inputs: Inputs) -> list[Callable[[], list[Case]]]:
             Case("small trace: advisor analyze", trace, advisor(*analyze, trace.path), seconds=1.0),
         ]
 
-    return [small, torch_plain, torch_stacks, torch_gzip, torch_large, nsys, smi]
+    return [small, torch_plain, torch_stacks, torch_gzip, torch_large, nsys, smi, memory]
 
 
 def line(case: Case, runs: list[measure.Measurement]) -> tuple[str, bool]:

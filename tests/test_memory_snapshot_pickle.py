@@ -91,6 +91,12 @@ def test_texts_and_stacks_across_the_parts_that_are_read(monkeypatch: pytest.Mon
         assert history[0] == snapshot["device_traces"][0] and top["segments"] == snapshot["segments"]
 
 
+def test_a_reference_that_is_set_anew_means_its_new_value() -> None:
+    """Equal bytes are one stack only as long as what they refer to is the same."""
+    code = b"\x80\x02](U\x01aq\x000U\x01bq\x010](h\x00h\x00eU\x01cq\x000](h\x00h\x00ee."
+    assert run(code)[0] == pickle.loads(code) == [["a", "a"], ["c", "c"]]
+
+
 class Call:
     """Pickles into a call of a function."""
 

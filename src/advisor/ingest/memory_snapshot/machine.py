@@ -183,6 +183,7 @@ class Machine:
             memo.append(value)
         elif 0 <= index < len(memo):
             memo[index] = value
+            self._stacks.clear()  # what was known of bytes that refer to it
         else:
             raise ops.Damaged("the pickle is damaged (a reference out of order)")
 
