@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from advisor.model import Breakdown, Finding, Notice, RuleOutcome, Saving
+from advisor.report import render
 from advisor.report import text as t
 from advisor.report.summary import parts, run_facts, unjudged, verdict
 from build.reports import healthy, part, samples_only, starved_loader, two_ranks
@@ -291,3 +293,15 @@ def test_saving_text() -> None:
     assert (
         t.confidence(replace(starved_loader().findings[0])) == "Confidence high: seen directly; the step was replayed without it"
     )
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "html"])
+def test_a_recording_without_steps_speaks_of_itself(format: str) -> None:
+    report = starved_loader()
+    assert "a step" in render(report, format)
+    report.run["steps"] = {**report.run["steps"], "source": "none"}
+    for finding in report.findings:
+        finding.title, finding.evidence, finding.caveats, finding.fixes = "The loader is slow", [], [], []
+    told = render(report, format)
+    assert "of the recording" in told and "Where the time goes" in told
+    assert not re.search(r"(?i)(saves?|saving)[^.\n]{0,40} a step|saving per step", told)

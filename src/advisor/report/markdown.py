@@ -34,12 +34,12 @@ def document(report: Report, note: str | None = None, limit: int = LIMIT, in_tab
         *(f"**{escape(text)}**" for text in alerts(report)),
         *([escape(t.shorten(t.clean(note), _TITLE))] if note else []),
         *conditions(report.gates),
-        *_overview(findings, report.step_ns, in_table),
+        *_overview(findings, report.step_ns, in_table, t.per_step(report)),
     ]
     folded = [
         *_baseline(report),
         *_breakdown(report),
-        *(_finding(number, finding, report.step_ns) for number, finding in enumerate(findings, 1)),
+        *(_finding(number, finding, report.step_ns, t.per_step(report)) for number, finding in enumerate(findings, 1)),
         *_good_news(report),
         *_gpus(report),
         *_limits(report),
@@ -150,7 +150,7 @@ def _baseline(report: Report) -> Iterator[str]:
     yield details(f"Baseline: {counted}", ["\n".join(lines), *([escape(t.sentence(advice))] if advice else [])])
 
 
-def _overview(findings: list[Finding], step_ns: int | None, most: int) -> Iterator[str]:
+def _overview(findings: list[Finding], step_ns: int | None, most: int, per: str) -> Iterator[str]:
     if not findings:
         return
     rows = []
@@ -158,18 +158,18 @@ def _overview(findings: list[Finding], step_ns: int | None, most: int) -> Iterat
         title = escape(t.shorten(t.sentence(finding.title), _TITLE))
         saving = t.saving_short(finding.saving, step_ns).replace("<", "\\<")
         rows.append([str(number), title, saving, finding.severity, finding.confidence])
-    yield table(["#", "Finding", "Saving per step", "Severity", "Confidence"], rows, right=[0])
+    yield table(["#", "Finding", t.saving_title(per), "Severity", "Confidence"], rows, right=[0])
     if len(findings) > most:
         yield f"and {t.count(len(findings) - most, 'more finding')} below."
 
 
-def _finding(number: int, finding: Finding, step_ns: int | None) -> str:
-    return details(f"{number}. {t.sentence(finding.title)}", _finding_body(finding, step_ns))
+def _finding(number: int, finding: Finding, step_ns: int | None, per: str) -> str:
+    return details(f"{number}. {t.sentence(finding.title)}", _finding_body(finding, step_ns, per))
 
 
-def _finding_body(finding: Finding, step_ns: int | None) -> Iterator[str]:
+def _finding_body(finding: Finding, step_ns: int | None, per: str) -> Iterator[str]:
     saving = finding.saving
-    promise = f"Saves **{t.saving_long(saving, step_ns)}**. ".replace("<", "\\<") if saving else ""
+    promise = f"Saves **{t.saving_long(saving, step_ns, per)}**. ".replace("<", "\\<") if saving else ""
     worth = f"Worth **{t.money(finding.cost_per_day)} a day**. ".replace("<", "\\<") if finding.cost_per_day else ""
     yield f"{promise}{worth}{t.confidence(finding)}. Rule {code(finding.rule)}."
     if finding.alternative_to:
@@ -242,7 +242,7 @@ def _breakdown(report: Report) -> Iterator[str]:
     if len(shown) < len(report.breakdown):
         body.append(f"and {t.count(len(report.breakdown) - len(shown), 'more GPU')}.")
     longest = max(part.step_ns for part in shown)
-    yield details(f"Where a step goes ({t.duration(longest, 3)} as recorded)", body)
+    yield details(f"{t.breakdown_title(t.per_step(report))} ({t.duration(longest, 3)} as recorded)", body)
 
 
 def _good_news(report: Report) -> Iterator[str]:

@@ -31,9 +31,9 @@ def verdict(report: Report) -> str:
         sentence = _nothing(report)
         if also:
             sentence += f" {t.count(len(also), 'hint')} below."
-    if _source(report) == "none":
+    if t.step_source(report) == "none":
         sentence = sentence.replace("of each step", "of the recording").replace("of each recorded step", "of the recording")
-    if _source(report) == "user-pattern":
+    if t.step_source(report) == "user-pattern":
         sentence = sentence.replace("of each recorded step", "of each step of the pattern given")
     return _cut_short(report) + sentence + _coverage(report, bool(main)) + _dangers(also)
 
@@ -42,11 +42,6 @@ def alerts(report: Report) -> list[str]:
     """What a reader must know before the verdict: recordings that were given and are not in it."""
     left_out = [notice.message for notice in report.notices if notice.code in _LEFT_OUT]
     return [f"Warning: {t.clean(message)}. These look like different runs: analyse one run at a time." for message in left_out]
-
-
-def _source(report: Report) -> str:
-    steps = report.run.get("steps")
-    return str(steps.get("source")) if isinstance(steps, Mapping) else ""
 
 
 def _cut_short(report: Report) -> str:

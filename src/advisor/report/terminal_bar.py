@@ -28,12 +28,12 @@ _SMALLEST_SHARE = 0.0005
 _SLOWED = 1.005  # recorded step against the one without the profiler, from which on the two are told apart
 
 
-def show_breakdown(page: Page, breakdowns: Sequence[Breakdown], step_ns: int | None = None) -> None:
+def show_breakdown(page: Page, breakdowns: Sequence[Breakdown], step_ns: int | None = None, per: str = "a step") -> None:
     """`step_ns` is the step without the profiler, where it is known."""
     if not any(part.step_ns > 0 for part in breakdowns):
         return
     longest = max(breakdowns, key=lambda part: part.step_ns)
-    page.heading("Where a step goes", f"{t.duration(longest.step_ns, 3)} as recorded")
+    page.heading(t.breakdown_title(per), f"{t.duration(longest.step_ns, 3)} as recorded")
     rows = _rows(breakdowns)
     label_width = max(len(label) for label, _, _ in rows) if len(breakdowns) > 1 else 0
     room = page.width - label_width - (4 if label_width else 2)

@@ -13,15 +13,15 @@ _ROWS, _PLACES, _NOTES = 5, 3, 2  # of one finding, by default
 _CONDITIONS = ("Valid for", "Needs torch")
 
 
-def show_findings(page: Page, main: list[Finding], also: list[Finding], step_ns: int | None) -> None:
+def show_findings(page: Page, main: list[Finding], also: list[Finding], step_ns: int | None, per: str = "a step") -> None:
     """All findings. They are numbered through, in the order in which they stand."""
     full = [finding for i, finding in enumerate(main) if page.style.full or _in_full(i, finding)]
     rest = main[len(full) :]
     if main:
-        page.heading("Findings", "saving per step if only this one is mended")
+        page.heading("Findings", f"{t.saving_title(per).lower()} if only this one is mended")
         for number, finding in enumerate(full, 1):
             page.blank()
-            show_finding(page, number, finding, step_ns)
+            show_finding(page, number, finding, step_ns, per)
         page.blank()
         for number, finding in enumerate(rest, len(full) + 1):
             one_line(page, number, finding, step_ns)
@@ -34,7 +34,7 @@ def show_findings(page: Page, main: list[Finding], also: list[Finding], step_ns:
             number = len(main) + i + 1
             if page.style.full or finding.severity == "high" or (not main and _in_full(i, finding)):
                 page.blank()
-                show_finding(page, number, finding, step_ns)
+                show_finding(page, number, finding, step_ns, per)
                 page.blank()
             else:
                 one_line(page, number, finding, step_ns)
@@ -61,11 +61,11 @@ def one_line(page: Page, number: int, finding: Finding, step_ns: int | None) -> 
     page.paragraph(*parts, hang=len(start + severity + figures))
 
 
-def show_finding(page: Page, number: int, finding: Finding, step_ns: int | None) -> None:
+def show_finding(page: Page, number: int, finding: Finding, step_ns: int | None, per: str = "a step") -> None:
     start = f"{number}. "
     severity = f"{finding.severity.upper()}  "
     page.paragraph((start, "title"), (severity, finding.severity), (t.sentence(finding.title), "title"), hang=_INDENT)
-    _promise(page, finding, step_ns)
+    _promise(page, finding, step_ns, per)
     for table in finding.evidence if page.style.full else finding.evidence[:2]:
         _evidence(page, table)
     _places(page, finding)
@@ -75,10 +75,10 @@ def show_finding(page: Page, number: int, finding: Finding, step_ns: int | None)
         page.paragraph("Note: ", caveat, indent=_INDENT, hang=_INDENT + 6)
 
 
-def _promise(page: Page, finding: Finding, step_ns: int | None) -> None:
+def _promise(page: Page, finding: Finding, step_ns: int | None, per: str) -> None:
     saving = finding.saving
     if saving is not None:
-        page.paragraph("Saves ", (t.saving_long(saving, step_ns), "good"), indent=_INDENT)
+        page.paragraph("Saves ", (t.saving_long(saving, step_ns, per), "good"), indent=_INDENT)
     if finding.cost_per_day:
         page.paragraph("Worth ", (f"{t.money(finding.cost_per_day)} a day", "good"), " on the job's GPUs", indent=_INDENT)
     page.paragraph(t.confidence(finding), indent=_INDENT)

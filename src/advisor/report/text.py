@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -308,15 +309,34 @@ def saving_short(saving: Saving | None, step_ns: int | None) -> str:
     return f"{duration(saving.expected_ns)}, {share}" + (f" ({spread})" if spread != share else "")
 
 
-def saving_long(saving: Saving, step_ns: int | None) -> str:
+def step_source(report: Report) -> str:
+    """Where the steps of a report come from, "" where there are none."""
+    steps = report.run.get("steps")
+    return str(steps.get("source")) if isinstance(steps, Mapping) else ""
+
+
+def per_step(report: Report) -> str:
+    """What times refer to: "a step", or the whole recording where none was found in it."""
+    return "of the recording" if step_source(report) == "none" else "a step"
+
+
+def breakdown_title(per: str) -> str:
+    return "Where a step goes" if per == "a step" else "Where the time goes"
+
+
+def saving_title(per: str) -> str:
+    return "Saving per step" if per == "a step" else f"Saving {per}"
+
+
+def saving_long(saving: Saving, step_ns: int | None, per: str = "a step") -> str:
     """'4.6 ms a step, 28 % (3.1 to 5.9 ms, 19 to 36 %)', or 'nothing by itself, at most 394 µs a step (11 %)'."""
     shares = saving.to_dict(step_ns or 0)
     known = shares["expected_frac"] is not None
     if saving.expected_ns == 0:
-        return f"nothing by itself, at most {duration(saving.high_ns)} a step" + (
+        return f"nothing by itself, at most {duration(saving.high_ns)} {per}" + (
             f" ({percent(shares['high_frac'])})" if known else ""
         )
-    text = f"{duration(saving.expected_ns)} a step" + (f", {percent(shares['expected_frac'])}" if known else "")
+    text = f"{duration(saving.expected_ns)} {per}" + (f", {percent(shares['expected_frac'])}" if known else "")
     if duration(saving.low_ns) == duration(saving.high_ns):  # a range that reads as one figure is none
         return text
     spread = duration_range(saving.low_ns, saving.high_ns)

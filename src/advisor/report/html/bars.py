@@ -64,7 +64,7 @@ def scale(shares: list[float]) -> float:
     return next((end for end in (0.05, 0.1, 0.2, 0.4, 0.6, 0.8) if most <= end), 1.0)
 
 
-def saving_range(saving: Saving, step_ns: int, end: float) -> Html:
+def saving_range(saving: Saving, step_ns: int, end: float, per: str = "a step") -> Html:
     """From low to high, the expected one marked, on an axis from 0 to `end` of the step."""
     low, expected, high = (min(ns / step_ns / end, 1.0) for ns in (saving.low_ns, saving.expected_ns, saving.high_ns))
     return tag(
@@ -77,7 +77,7 @@ def saving_range(saving: Saving, step_ns: int, end: float) -> Html:
         width="100%",
         height="22",
         role="img",
-        aria_label=f"saves {t.saving_long(saving, step_ns)}",
+        aria_label=f"saves {t.saving_long(saving, step_ns, per)}",
     )
 
 

@@ -97,12 +97,12 @@ def _card(number: int, finding: Finding, report: Report, style: Style, end: floa
         tag(
             "span",
             tag("span", _figure(finding, report.step_ns), class_="figure"),
-            bars.saving_range(saving, step_ns, end) if saving is not None and step_ns else None,
+            bars.saving_range(saving, step_ns, end, t.per_step(report)) if saving is not None and step_ns else None,
             class_="saves",
         ),
     ]
     body = [
-        _promise(finding, report.step_ns),
+        _promise(finding, report.step_ns, t.per_step(report)),
         tag(
             "p",
             tag("button", "Show in the timeline", type="button", class_="show", data_finding=finding.fingerprint, hidden=True),
@@ -141,10 +141,10 @@ def _figure(finding: Finding, step_ns: int | None) -> str:
     return t.percent(shares["expected_frac"]) if step_ns else t.duration(saving.expected_ns)
 
 
-def _promise(finding: Finding, step_ns: int | None) -> Html:
+def _promise(finding: Finding, step_ns: int | None, per: str) -> Html:
     lines = []
     if finding.saving is not None:
-        lines.append(tag("p", "Saves ", tag("strong", t.saving_long(finding.saving, step_ns)), "."))
+        lines.append(tag("p", "Saves ", tag("strong", t.saving_long(finding.saving, step_ns, per)), "."))
     if finding.cost_per_day:
         lines.append(tag("p", "Worth ", tag("strong", f"{t.money(finding.cost_per_day)} a day"), " on the job's GPUs."))
     lines.append(tag("p", t.confidence(finding), "."))

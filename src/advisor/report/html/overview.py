@@ -79,7 +79,7 @@ def _tiles(report: Report) -> Html:
     whole = sum(max(part.step_ns, 0) for part in report.breakdown)
     tiles: list[tuple[str, str, str | None]] = []
     if report.step_ns:
-        tiles.append(("a step", t.duration(report.step_ns, 3), None))
+        tiles.append((t.per_step(report).replace("of the", "the"), t.duration(report.step_ns, 3), None))
     if whole:
         tiles.append(("GPU computes", t.percent(sum(part.compute_ns for part in report.breakdown) / whole), None))
         tiles.append(("GPU idle", t.percent(sum(part.idle_ns for part in report.breakdown) / whole), "#step"))
@@ -143,7 +143,7 @@ def where_a_step_goes(report: Report) -> Html | None:
     small = len(shown) <= _COLUMNS
     return section(
         "step",
-        "Where a step goes",
+        t.breakdown_title(t.per_step(report)),
         tag("div", rows, class_="step-bars"),
         _by_part(shown) if small else _legend(shown),
         None if small else folded("All GPUs as a table", _by_gpu(shown)),
