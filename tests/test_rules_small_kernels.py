@@ -246,3 +246,16 @@ def test_nsys_sees_the_forward_pass(rule: str) -> None:
 @pytest.mark.parametrize("rule", [CASTS, ZERO, FP64, ROPE, SWIGLU])
 def test_cannot_judge_without_kernels(rule: str) -> None:
     assert judge(Workload().to_run(), rule).outcome == "not-applicable"
+
+
+def test_fewer_than_one_a_step_is_no_zero() -> None:
+    """A pattern of the user's may mark more steps than there are casts: four in the seven steady steps here."""
+    w = Workload()
+    for number in w.steps(8):
+        with w.op("aten::mm", us=5):
+            w.launch("gemm", 1000)
+        if number % 2:
+            with w.op("aten::_to_copy", us=5), w.op("aten::copy_", us=5):
+                w.launch(TO_FP32, 500)
+    finding = judge(w.to_run(), "dtype-cast-churn").finding
+    assert finding.title.startswith("0.6 kernels a step only cast") and finding.facts["casts_per_step"] == 0.6

@@ -54,6 +54,11 @@ class Sequence:
         amount = int(amounts[mask].sum()) // max(self.steps, 1)
         return min(amount, self.step_ns) if self.step_ns else amount
 
+    def count(self, chosen: npt.NDArray[np.bool_] | int) -> float:
+        """How many of the chosen there are in a step: a whole number from ten on, else to one decimal."""
+        each = int(np.sum(chosen)) / max(self.steps, 1)
+        return round(each) if each >= 10 or each == int(each) else max(round(each, 1), 0.1)
+
 
 def sequence(run: Run) -> Sequence:
     """Empty without steps or kernels."""

@@ -26,7 +26,7 @@ def count_text(number: float, noun: str) -> str:
     return f"{text} {noun}" if text == "1" else f"{text} {noun}s"
 
 
-def counted(number: int, noun: str, verb: str) -> str:
+def counted(number: float, noun: str, verb: str) -> str:
     """'1 kernel a step takes', '3 kernels a step take'. `verb` in the plural; 'are' becomes 'is'."""
     one = {"are": "is"}.get(verb, verb + ("es" if verb.endswith(("ch", "s")) else "s"))
     return f"{count_text(number, noun)} a step {one if number == 1 else verb}"

@@ -32,7 +32,7 @@ def detect(ctx: Context) -> Draft | None:
     spent, host = found.per_step(found.gpu_ns, copies), found.per_step(found.host_ns, copies)
     if spent < ctx.threshold("min_share") * pace.step_ns:
         return None
-    left, count = ctx.threshold("left"), int(copies.sum()) // max(found.steps, 1)
+    left, count = ctx.threshold("left"), found.count(copies)
     ops = run.table("host_ops")
     asked = op_above(run, found.op, _ASKED)[copies]
     names = np.where(asked >= 0, ops["name"][np.maximum(asked, 0)], -1)

@@ -11,6 +11,7 @@ from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.sequence import sequence, source_lines
 from advisor.derive.shapes import CONVOLUTION, products
 from advisor.detectors.kernel.chains import kernel_table, named
+from advisor.detectors.words import counted
 from advisor.rules.contract import Context, Draft, NotApplicable
 
 # cuDNN's first choices on any size: implicit and explicit products without tensor cores, and transforms through memory.
@@ -38,9 +39,9 @@ def detect(ctx: Context) -> Draft | None:
             return None  # each new size would be measured anew
     elif found.steps < 2:
         raise NotApplicable("one step does not tell whether sizes are fixed", ctx.rule.capture)
-    count = int(slow.sum()) // max(found.steps, 1)
+    count = found.count(slow)
     return Draft(
-        title=f"{count} convolution kernels a step use fallback algorithms, {slowly / pace.step_ns:.0%} of the step",
+        title=f"{counted(count, 'convolution kernel', 'use')} fallback algorithms, {slowly / pace.step_ns:.0%} of the step",
         confidence="low",
         facts={
             "kernels_per_step": count,

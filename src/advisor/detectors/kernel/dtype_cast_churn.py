@@ -12,6 +12,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.sequence import Sequence, on_gpu, sequence, source_lines
 from advisor.derive.shapes import parsed
 from advisor.detectors.kernel.chains import kernel_table, named, optimizer_kernels
+from advisor.detectors.words import counted
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
 from advisor.replay.changes import Edit, Factor
@@ -37,12 +38,12 @@ def detect(ctx: Context) -> Draft | None:
     if spent < ctx.threshold("min_share") * pace.step_ns:
         return None
     left = ctx.threshold("left")
-    count = int(casts.sum()) // max(found.steps, 1)
+    count = found.count(casts)
     evidence = [kernel_table(run, found, casts, "Casting kernels, per step")]
     if (found.op >= 0).any():
         evidence.insert(0, _by_place(run, found, casts))
     return Draft(
-        title=f"{count} kernels a step only cast tensors to another type, {spent / pace.step_ns:.0%} of the step",
+        title=f"{counted(count, 'kernel', 'only cast')} tensors to another type, {spent / pace.step_ns:.0%} of the step",
         confidence="medium",
         edits=[Edit(work=on_gpu(run, found, casts), gpu=Factor(1.0, left, 0.0))],
         change=Change(gpu_ns=round(spent * (1 - left)), limit_ns=spent + host),

@@ -30,7 +30,7 @@ def detect(ctx: Context) -> Draft | None:
     left = ctx.threshold("left")
     calls = np.zeros(len(run.table("runtime_calls")), bool)
     calls[found.call[adds & (found.call >= 0)]] = True
-    count = int(adds.sum()) // max(found.steps, 1)
+    count = found.count(adds)
     return Draft(
         title=f"{count} kernels a step add up the gradients of {passes} micro-batches, {spent / pace.step_ns:.0%} of the step",
         confidence="medium",

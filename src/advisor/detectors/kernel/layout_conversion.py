@@ -42,7 +42,7 @@ def detect(ctx: Context) -> Draft | None:
     others = named(run, found, _CHANNELS_FIRST) & ~named(run, found, _CHANNELS_LAST)
     slow = found.per_step(found.gpu_ns, others)
     left, least = ctx.threshold("channels_last_left"), ctx.threshold("channels_last_left_at_best")
-    count = int(conversions.sum()) // max(found.steps, 1)
+    count = found.count(conversions)
     rows = [[name[:90], "conversion", calls, gpu] for name, calls, gpu in costliest(run, found, conversions, 4)]
     rows += [[name[:90], "channels first", calls, gpu] for name, calls, gpu in costliest(run, found, others, 4)]
     return Draft(

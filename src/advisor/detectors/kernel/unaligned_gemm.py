@@ -43,7 +43,7 @@ def detect(ctx: Context) -> Draft | None:
     left, measured = _left(ctx, known, found, slow, peers)
     worst, best = left * ctx.threshold("left_factor_at_worst"), left * ctx.threshold("left_factor_at_best")
     factor = Factor(min(worst, 1.0), left, best)
-    count = int(slow.sum()) // max(found.steps, 1)
+    count = found.count(slow)
     size = _commonest(known, found, slow)
     facts: dict[str, Any] = {
         "kernels_per_step": count,

@@ -44,7 +44,7 @@ def detect(ctx: Context) -> Draft | None:
     judged = 1 - sampled if sampled is not None else share
     if judged < ctx.threshold("empty_share") or spent < ctx.threshold("min_share") * pace.step_ns:
         return None
-    count = int(few.sum()) // max(found.steps, 1)
+    count = found.count(few)
     limits = sm_limits(device.compute_capability)
     facts: dict[str, Any] = {
         "empty_sm_time_frac": round(judged, 4),

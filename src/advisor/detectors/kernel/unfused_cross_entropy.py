@@ -40,7 +40,7 @@ def detect(ctx: Context) -> Draft | None:
     left = Factor(ctx.threshold("left_at_worst"), ctx.threshold("left"), ctx.threshold("left_at_best"))
     logits = _logits(run, found, own)
     sized = f" over {' x '.join(map(str, logits))} logits" if logits else ""
-    count = int(chosen.sum()) // max(found.steps, 1)
+    count = found.count(chosen)
     return Draft(
         title=f"the loss{sized} takes {count} kernels and {spent / pace.step_ns:.0%} of the step",
         confidence="medium",

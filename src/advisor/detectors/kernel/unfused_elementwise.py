@@ -46,8 +46,8 @@ def detect(ctx: Context) -> Draft | None:
     spent = found.per_step(found.gpu_ns, chained)
     if spent < ctx.threshold("min_share") * pace.step_ns:
         return None
-    chains = int((lengths >= ctx.threshold("min_chain")).sum()) // max(found.steps, 1)
-    kernels = int(chained.sum()) // max(found.steps, 1)
+    chains = found.count(lengths >= ctx.threshold("min_chain"))
+    kernels = found.count(chained)
     return Draft(
         title=f"{kernels} pointwise kernels a step in {chains} chains pass their data through memory again and again",
         edits=[Edit(work=_on_all_ranks(ctx), vanish=True)],

@@ -36,13 +36,13 @@ def detect(ctx: Context) -> Draft | None:
     forward, backward = _forward(run, found, small), _backward(run, found, small)
     chosen = forward | backward
     spent = found.per_step(found.gpu_ns, chosen)
-    norms = int(runs_of(forward, found.stream).max(initial=-1) + 1) // max(found.steps, 1)
+    norms = found.count(int(runs_of(forward, found.stream).max(initial=-1) + 1)) if forward.any() else 0
     if not norms or spent < ctx.threshold("min_share") * pace.step_ns:
         return None
     kept = longest(found, forward, 1) | longest(found, backward & ~forward, 2)
     vanish = chosen & ~kept
     gpu, host = found.per_step(found.gpu_ns, vanish), found.per_step(found.host_ns, vanish)
-    kernels = int(chosen.sum()) // max(found.steps, 1)
+    kernels = found.count(chosen)
     return Draft(
         title=f"{norms} norms a step are written out as {kernels} kernels, {spent / pace.step_ns:.0%} of the step",
         confidence="medium",

@@ -27,7 +27,7 @@ def detect(ctx: Context) -> Draft | None:
     if phase is None:
         raise NotApplicable("no range marks the optimizer step and no kernel is known to be one of an optimizer's")
     kernels = (found.call >= 0) & phase[np.maximum(found.call, 0)]
-    launches = int(kernels.sum()) // max(found.steps, 1)
+    launches = found.count(kernels)
     gpu, host = found.per_step(found.gpu_ns, kernels), _host(run, side, phase, found.steps)
     if launches < ctx.threshold("min_launches") or max(gpu, host) < ctx.threshold("min_share") * pace.step_ns:
         return None

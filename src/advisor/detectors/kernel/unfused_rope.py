@@ -40,16 +40,16 @@ def detect(ctx: Context) -> Draft | None:
     kept = longest(found, forward, 2) | longest(found, backward & ~forward, 2)
     vanish = chosen & ~kept
     gpu, host = found.per_step(found.gpu_ns, vanish), found.per_step(found.host_ns, vanish)
-    calls = count // max(found.steps, 1)
+    calls = found.count(count)
     return Draft(
-        title=f"{calls} rotary embeddings a step are written out as {int(chosen.sum()) // max(found.steps, 1)} kernels, "
+        title=f"{calls} rotary embeddings a step are written out as {found.count(chosen)} kernels, "
         f"{spent / pace.step_ns:.0%} of the step",
         confidence="medium",
         edits=[Edit(work=on_gpu(run, found, vanish), vanish=True)],
         change=Change(host_ns=host, gpu_ns=gpu, limit_ns=gpu + host),
         facts={
             "embeddings_per_step": calls,
-            "kernels_per_step": int(chosen.sum()) // max(found.steps, 1),
+            "kernels_per_step": found.count(chosen),
             "time_per_step_ns": spent,
             "time_share_frac": round(spent / pace.step_ns, 4),
         },

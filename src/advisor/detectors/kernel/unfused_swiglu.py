@@ -39,16 +39,15 @@ def detect(ctx: Context) -> Draft | None:
     kept = longest(found, forward, 1) | longest(found, backward & ~forward, 1)
     vanish = chosen & ~kept
     gpu, host = found.per_step(found.gpu_ns, vanish), found.per_step(found.host_ns, vanish)
-    count = int((forward & activation).sum()) // max(found.steps, 1)
+    count = found.count(forward & activation)
     return Draft(
-        title=f"{count} gated activations a step run as {int(chosen.sum()) // max(found.steps, 1)} kernels, "
-        f"{spent / pace.step_ns:.0%} of the step",
+        title=f"{count} gated activations a step run as {found.count(chosen)} kernels, {spent / pace.step_ns:.0%} of the step",
         confidence="medium",
         edits=[Edit(work=on_gpu(run, found, vanish), vanish=True)],
         change=Change(host_ns=host, gpu_ns=gpu, limit_ns=gpu + host),
         facts={
             "activations_per_step": count,
-            "kernels_per_step": int(chosen.sum()) // max(found.steps, 1),
+            "kernels_per_step": found.count(chosen),
             "time_per_step_ns": spent,
             "time_share_frac": round(spent / pace.step_ns, 4),
         },

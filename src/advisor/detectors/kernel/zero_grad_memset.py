@@ -61,7 +61,7 @@ def detect(ctx: Context) -> Draft | None:
         facts={
             "zeroing_per_step": zeros,
             "zeroing_ns": zeroed,
-            "adds_per_step": int(adds.sum()) // max(found.steps, 1),
+            "adds_per_step": found.count(adds),
             "adds_ns": added,
             "backward_passes_per_step": passes,
         },

@@ -38,7 +38,7 @@ def detect(ctx: Context) -> Draft | None:
     if best <= 1.0:
         return None
     gone, most = round(spent * (1 - 1 / likely)), round(spent * (1 - 1 / best))
-    count = int(slow.sum()) // max(found.steps, 1)
+    count = found.count(slow)
     both = bool((found.kind[slow] == KernelClass.CONVOLUTION).any())
     words = f"{count} matrix products and convolutions" if both else count_text(count, "matrix product")
     return Draft(

@@ -10,6 +10,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass, Precision
 from advisor.derive.sequence import on_gpu, sequence, source_lines
 from advisor.detectors.kernel.chains import kernel_table, named
+from advisor.detectors.words import counted
 from advisor.model.device_table import spec_of
 from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft
@@ -35,10 +36,10 @@ def detect(ctx: Context) -> Draft | None:
     half = Factor(ctx.threshold("left_at_worst"), ctx.threshold("left"), min(ratio, ctx.threshold("left")))
     products = Factor(min(2 * ratio, 1.0), ratio, ratio / 2)
     multiplied = found.per_step(found.gpu_ns, matrix)
-    count = int(double.sum()) // max(found.steps, 1)
+    count = found.count(double)
     gone = (spent - multiplied) * (1 - half.expected) + multiplied * (1 - products.expected)
     return Draft(
-        title=f"{count} kernels a step compute in FP64, {spent / pace.step_ns:.1%} of the step",
+        title=f"{counted(count, 'kernel', 'compute')} in FP64, {spent / pace.step_ns:.1%} of the step",
         confidence="medium",
         edits=[
             Edit(work=on_gpu(run, found, double & ~matrix), gpu=half),

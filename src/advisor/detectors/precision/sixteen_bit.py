@@ -43,7 +43,7 @@ def sixteen_bit(ctx: Context, dtype: str) -> Draft | None:
     gone += round(found.per_step(found.gpu_ns, pointwise) * (1 - left.expected))
     tf32 = found.per_step(found.gpu_ns, wide & (found.precision == Precision.TF32))
     kinds = "TF32" if tf32 == spent else "FP32" if not tf32 else "FP32 and TF32"
-    count = int(wide.sum()) // max(found.steps, 1)
+    count = found.count(wide)
     return Draft(
         title=f"{counted(count, 'matrix kernel', 'run')} in {kinds}, {spent / pace.step_ns:.0%} of the step; 16 bit is faster",
         confidence="medium",
