@@ -27,6 +27,7 @@ from advisor.export.words import microseconds
 from advisor.model import InputError, Run
 from advisor.rules.engine import analyze_with_changes
 from build.any_run import runs
+from build.shared import largest
 from build.workload import Workload
 
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
@@ -298,6 +299,21 @@ def test_wrong_use_is_one_line(
     out, err = capfd.readouterr()
     assert out == "" and message in err and len(err.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_log_alone_has_tables_and_no_trace(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = SAMPLES / "loader-starved.smi.csv"
+    assert command("export", log, "--perfetto", tmp_path / "o.json") == 2
+    assert "there is no trace in this input" in capfd.readouterr().err and not list(tmp_path.iterdir())
+    pytest.importorskip("pyarrow")
+    assert command("export", log, "--parquet", tmp_path / "t") == 0
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["device_samples.parquet"]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("path", largest(4), ids=lambda path: path.name[:40])
+def test_public_recordings_become_documents_that_viewers_open(path: Path) -> None:
+    check_document(export(advisor.load(path), everything=True))
 
 
 def test_it_writes_to_standard_output_too() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from advisor.model.pictures import Pictures, Timeline, Track
 from advisor.pictures.names import shortened
 from advisor.pictures.timeline import MOST_DEPTHS, MOST_RECTANGLES
 from build.any_run import runs
+from build.shared import largest
 from build.workload import Workload
 
 SPANS = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 60)), max_size=60)
@@ -276,3 +278,58 @@ def test_a_picture_that_fails_is_absent_and_says_so(monkeypatch: pytest.MonkeyPa
     pictures = advisor.analyze(loop().to_run(), pictures=True).pictures
     assert pictures.memory == [] and pictures.missing["memory"] == "it could not be made (ZeroDivisionError)"
     assert pictures.timelines
+
+
+def test_hostile_names_cannot_make_the_pictures_large() -> None:
+    w = Workload()
+    for number in range(3):
+        with w.step():
+            for i in range(9000):
+                w.launch(f"{number * 9000 + i}" + "\U0001f600" * 400, gpu_us=3, us=2)
+    pictures = checked(w.to_run(), advisor.analyze(w.to_run(), pictures=True))
+    assert max(map(len, pictures.strings)) <= 160
+
+
+def test_a_log_alone_has_samples_and_reasons(tmp_path) -> None:
+    folder = Path(__file__).resolve().parents[1] / "sample_traces"
+    run = advisor.load(folder / "loader-starved.smi.csv")
+    pictures = checked(run, advisor.analyze(run, pictures=True))
+    assert not pictures.samples.aligned and "no trace" in pictures.samples.reason
+    assert "no trace of the program" in pictures.missing["timelines"]
+    curves = pictures.samples.gpus[0].metrics
+    table = run.table("device_samples")
+    assert max(curves["power"].value) == pytest.approx(float(np.nanmax(table["power"])), abs=0.001)
+    assert curves["power"].points == int(np.isfinite(table["power"]).sum())
+
+
+def test_a_recording_of_the_host_alone_is_drawn_without_gpu_tracks() -> None:
+    w = Workload()
+    for _ in w.steps(4):
+        with w.op("aten::mm"):
+            w.host(100)
+    run = w.to_run()
+    pictures = checked(run, advisor.analyze(run, pictures=True))
+    (line,) = pictures.timelines
+    assert {track.kind for track in line.tracks} == {"ranges", "host"} and line.breakdown == []
+    assert "no GPU work" in pictures.missing["kernels"]
+
+
+def test_throttling_is_told_in_intervals() -> None:
+    w = Workload()
+    for _ in w.steps(4):
+        w.launch("gemm", 100)
+        w.sample(utilization=90.0, throttle_reasons=0x4, power=300.0)
+        w.host(1000)
+        w.sample(utilization=90.0, throttle_reasons=0, power=200.0)
+        w.host(1000)
+    gpu = advisor.analyze(w.to_run(), pictures=True).pictures.samples.gpus[0]
+    (held,) = gpu.throttled
+    assert held.label == "power limit" and len(held.start_ns) == 4
+    assert all(900_000 < ns < 1_200_000 for ns in held.duration_ns)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("path", largest(6), ids=lambda path: path.name[:40])
+def test_public_recordings_stay_small_and_agree(path: Path) -> None:
+    run = advisor.load(path)
+    checked(run, advisor.analyze(run, pictures=True))

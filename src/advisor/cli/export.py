@@ -120,8 +120,11 @@ def _tables(run: Any, folder: Path, inputs: list[str], force: bool, clean: Any) 
 def _trace(run: Any, place: Path | None, packed: bool, steps: Any, everything: bool, redact: bool, clean: Any) -> None:
     from advisor.export import perfetto
     from advisor.export.selection import select
+    from advisor.model import InputError
     from advisor.rules.engine import analyze_with_changes
 
+    if not any(len(run.table(name)) for name in perfetto.TABLES):
+        raise InputError("there is no trace in this input, so nothing to draw; --parquet writes its tables")
     selection = select(run, steps, everything)
     report, changes = analyze_with_changes(run, redact=redact)
     with contextlib.ExitStack() as stack:

@@ -19,6 +19,18 @@ from advisor.model import Report, Run
 from advisor.pictures import highlights
 from advisor.replay.changes import Edit
 
+# The tables that are drawn.
+TABLES = (
+    "kernels",
+    "copies",
+    "graph_executions",
+    "runtime_calls",
+    "host_ops",
+    "python_frames",
+    "ranges",
+    "sync_events",
+    "memory_events",
+)
 _BUFFER = 1 << 20  # bytes of text that are handed on together
 
 

@@ -15,7 +15,7 @@ from advisor.model.schema import TABLES
 
 MEMORY_POINTS = 1000  # of one curve
 SAMPLE_POINTS = 400
-ALL_POINTS = 30_000  # of all curves of one kind together
+ALL_POINTS = 16_000  # of all curves of one kind together
 MOST_GPUS = 64
 MOST_THROTTLED = 200
 MOST_STEPS = 300

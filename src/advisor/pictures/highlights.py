@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from advisor.pictures.timeline import View
 
 Basis = Literal["change", "evidence", "none"]
-MOST_INTERVALS = 300  # of one finding
+MOST_INTERVALS = 300  # of one finding, over all timelines
 _HOST_TABLES = ("host_ops", "ranges", "runtime_calls", "python_frames")
 
 
@@ -73,8 +73,8 @@ class Places:
         return found
 
 
-def highlight(places: Places, view: View, finding: Finding, events: Sequence[Events]) -> Highlight:
-    """The finding's intervals inside a view, each on the track (its place in `events`) of its thread or stream."""
+def highlight(places: Places, view: View, finding: Finding, events: Sequence[Events], most: int) -> Highlight:
+    """The finding's intervals inside a view, at most so many, each on the track (its place in `events`) that it is on."""
     basis, seen = places.of(finding, view.rank, view.process)
     seen = seen.within(view.host, view.gpu)
     found = {}
@@ -88,7 +88,7 @@ def highlight(places: Places, view: View, finding: Finding, events: Sequence[Eve
             found[number] = part
     if not found:
         return Highlight([], [], [], "none")
-    share = max(MOST_INTERVALS // len(found), 1)
+    share = max(most // len(found), 1)
     track, start, length = [], [], []
     for number in sorted(found):
         kept = fewer(found[number], share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy.typing as npt
 from advisor.model import Run
 
 LONGEST = 160  # characters; templates of kernels run to thousands
+SHORT = 40  # characters of a name once there is much text
+MUCH = 200_000  # characters in JSON
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
@@ -29,11 +32,12 @@ class Names:
         self._run = run
         self._codes: dict[str, int] = {}
         self._known: dict[int, int] = {}
+        self._size = [0]  # characters in JSON, shared by all runs
 
     def of_run(self, run: Run) -> Names:
         """The same list of strings for the codes of another run."""
         other = Names(run, self._clean)
-        other.values, other._codes = self.values, self._codes
+        other.values, other._codes, other._size = self.values, self._codes, self._size
         return other
 
     def of_text(self, text: str) -> int:
@@ -42,13 +46,15 @@ class Names:
         if code is None:
             code = self._codes[text] = len(self.values)
             self.values.append(text)
+            self._size[0] += len(json.dumps(text))
         return code
 
     def of(self, code: int) -> int:
         """Code of a text of the run by its code there."""
         known = self._known.get(code)
         if known is None:
-            known = self._known[code] = self.of_text(shortened(self.cleaned(code)) or "(no name)")
+            most = LONGEST if self._size[0] < MUCH else SHORT
+            known = self._known[code] = self.of_text(shortened(self.cleaned(code), most) or "(no name)")
         return known
 
     def cleaned(self, code: int) -> str:

@@ -16,7 +16,7 @@ from advisor.derive.steps import Steps, step_times, steps
 from advisor.model import Breakdown, Finding, Run
 from advisor.model.pictures import Curve, Links, Timeline, Track
 from advisor.pictures.curves import curve
-from advisor.pictures.highlights import Places, highlight
+from advisor.pictures.highlights import MOST_INTERVALS, Places, highlight
 from advisor.pictures.names import Names
 from advisor.pictures.tracks import CATEGORIES, Events, cause_of, gpu_tracks, host_tracks, idle_track
 
@@ -109,7 +109,8 @@ def timeline(
     found = steps(run)
     number = int(found.number[view.step])
     tracks = [_track(each, depths, rects, hidden, names, low) for each, depths, rects, hidden in drawn]
-    flagged = {finding.fingerprint: highlight(places, view, finding, events) for finding in findings}
+    share = MOST_INTERVALS // views
+    flagged = {finding.fingerprint: highlight(places, view, finding, events, share) for finding in findings}
     return Timeline(
         rank=view.rank if view.rank >= 0 else None,
         why=view.why,
