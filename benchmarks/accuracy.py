@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.api import analyze, load
-from advisor.derive.host import STRENGTH
+from advisor.derive.profiler_cost import STRENGTH
 from advisor.model import Run
 from advisor.replay.changes import amounts
 from advisor.replay.engine import replay
@@ -29,7 +29,7 @@ from advisor.replay.execute import step_ns
 BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 KINDS = {"light": "trace_light*.json.gz", "full": "trace_full*.json.gz", "nsys": "nsys*.sqlite.gz"}
 # Strengths among which the leave-one-loop-out check chooses.
-GRID = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0)
+GRID = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3)
 
 
 @dataclass(frozen=True)

@@ -98,16 +98,16 @@ def test_the_title_counts_the_rest() -> None:
     assert finding.title == f"{finding.evidence[0].rows[0][0]} (and {len(finding.evidence[0].rows) - 1} more)"
 
 
-@pytest.mark.parametrize(("ops", "told"), [(3, False), (9, True)])
+@pytest.mark.parametrize(("ops", "told"), [(2, False), (9, True)])
 def test_the_profilers_share(ops: int, told: bool) -> None:
-    """Operators of 10 us lose three fifths; the rest of 60 us is Python."""
+    """Operators that take as long as a launch lose three quarters; the rest of 60 us is Python."""
     w = Workload()
     for _ in w.steps(6):
         for _ in range(20):
             w.host(0.001)
             for _ in range(ops):
                 w.leaf("aten::view", 10)
-            w.launch("gemm", 5)
+            w.launch("gemm", 5, us=10)
             w.host(60)
             w.call("cudaEventRecord", 1)
     texts = [text for text in problems(w) if text.startswith("the profiler takes about")]

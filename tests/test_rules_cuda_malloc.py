@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.derive.host import STRENGTH
+from advisor.derive.profiler_cost import LAUNCH
 from build.judge import judge
 from build.workload import Rank, Workload
 
@@ -40,7 +40,7 @@ def test_a_cache_that_is_emptied_every_step() -> None:
     # The kernels begin after the first of twenty pauses of 306 us and outlast the others: so long the releases wait.
     step = found.report.step_ns
     assert step is not None
-    overhead = 4_000 * (1 - 1 / STRENGTH)
+    overhead = 4_000 * LAUNCH
     waited = finding.facts["wait_ns"]
     assert waited == 20 * 500_000 - 19 * 306_000 + 1_000
     assert finding.facts["own_ns"] == pytest.approx(24 * 400_000 - waited - 24 * overhead, rel=0.03)

@@ -47,7 +47,7 @@ def test_a_read_back_beside_it_changes_nothing() -> None:
 def test_nsys_sees_the_same_loop() -> None:
     # Without operators nothing is deducted for a profiler: only the launch calls differ.
     torch, nsys = (judge(loop(tool=tool).to_run(), RULE).part() for tool in ("torch", "nsys"))
-    assert torch == pytest.approx(nsys, abs=0.02)
+    assert torch == pytest.approx(nsys, abs=0.03)
 
 
 def test_quiet_where_kernels_keep_the_host_busy() -> None:

@@ -66,7 +66,7 @@ def test_a_backward_pass_without_recorded_forward_operators(again_us: float, rec
 
 def test_recomputing_cheap_operators_is_a_good_trade() -> None:
     w = Workload()
-    checkpointed(w, again_us=15)
+    checkpointed(w, again_us=8)
     assert judge(w.to_run(), AGAIN).outcome == "clean"
 
 

@@ -8,19 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.derive.calls import CallKind
-from advisor.derive.host import (
-    FLOOR_WITH_FRAMES,
-    FRAME_NS,
-    STRENGTH,
-    HostSide,
-    driving_threads,
-    host_sides,
-)
+from advisor.derive.host import SUBMISSION_NS, HostSide, driving_threads, host_sides
 from advisor.derive.nesting import thread_keys
+from advisor.derive.profiler_cost import FLOOR, FRAME, FRAME_LIMIT, LAUNCH, OPERATOR
 from advisor.model import Run
 from build.workload import Workload
-
-SHARE = 1 - 1 / STRENGTH  # the profiler's part of what it records
 
 
 def side(w: Workload) -> HostSide:
@@ -229,48 +221,104 @@ def test_without_calls_there_is_no_side() -> None:
 # What the profiler added
 
 
-def test_operators_cost_a_share_of_their_segment() -> None:
+def test_an_operator_keeps_a_part_of_a_launch() -> None:
+    w = quiet()
+    w.launch("a", us=20)
+    for _ in range(6):
+        with w.op("outer", us=20), w.op("inner", us=9.999):
+            pass
+        w.host(0.001)
+        w.launch("a", us=20)
+    w.host(100)  # Python without operators keeps its length
+    w.launch("a", us=20)
+    found = side(w)
+    assert found.events.tolist() == [0] + [2] * 6 + [0]
+    assert (found.cost.operator_ns, found.cost.frame_ns, found.cost.launch_ns) == (15_000, 0, 20_000)
+    each = 30_000 - 2 * (15_000 - OPERATOR * 20_000)
+    assert found.deflated_before.tolist() == [0] + [each] * 6 + [100_000]
+
+
+def test_what_takes_longer_than_a_launch_is_work() -> None:
     w = quiet()
     w.launch("a", us=4)
     for _ in range(6):
-        # Two operators a segment of 100 us: m is 50 us, of which the profiler takes its share.
-        with w.op("outer", us=60), w.op("inner", us=39.999):
-            pass
+        w.host(0.001)
+        w.leaf("aten::sort", 49.998)
         w.host(0.001)
         w.launch("a", us=4)
-    w.host(100)  # Python without operators keeps its length
-    w.launch("a", us=4)
     found = side(w)
-    assert found.events.tolist() == [0] + [2] * 6 + [0]
-    each = max(100_000 - SHARE * 50_000 * 2, 100_000 / STRENGTH)
-    assert found.deflated_before.tolist() == [0] + [round(each)] * 6 + [100_000]
+    assert found.cost.operator_ns == 4_000
+    assert found.deflated_before[1:].tolist() == [round(50_000 - 4_000 * (1 - OPERATOR))] * 6
+
+
+def test_the_median_is_over_operators_not_over_segments() -> None:
+    w = quiet()
+    w.launch("a", us=50)
+    for count in (1, 1, 1, 8):
+        w.host(0.001)
+        for _ in range(count):
+            w.leaf("leaf", 40 if count == 1 else 10)
+        w.host(0.001)
+        w.launch("a", us=50)
+    assert side(w).cost.operator_ns == pytest.approx(10_000, rel=0.01)
 
 
 def test_a_segment_with_many_operators_stops_at_the_floor() -> None:
     w = quiet()
-    w.launch("a")
-    for count in (2, 2, 2, 2, 20):
+    w.launch("a", us=40)
+    for count in (2, 2, 2, 2, 2, 2, 2, 2, 2, 10):
         w.host(0.001)
         for _ in range(count):
-            w.leaf("leaf", 99.998 / count)
+            w.leaf("leaf", 79.998 / count)
         w.host(0.001)
-        w.launch("a")
+        w.launch("a", us=40)
     found = side(w)
-    assert found.events.tolist() == [0, 2, 2, 2, 2, 20]
-    assert found.deflated_before[-1] == round(100_000 / STRENGTH)
+    assert found.cost.operator_ns == 40_000
+    assert found.deflated_before[-1] == round(FLOOR * 80_000)
 
 
-def test_frames_cost_a_fixed_time() -> None:
+def test_frames_cost_what_their_segments_hold_beyond_operators() -> None:
     w = quiet()
-    w.launch("a")
-    for us in (50, 1):
-        with w.frame("train.py(3): step", us=us), w.frame("model.py(5): forward", us=us - 0.001):
+    w.launch("a", us=10)
+    for _ in range(4):
+        w.host(0.001)
+        with w.frame("train.py(3): step", us=3), w.frame("model.py(5): forward", us=2.998):
             pass
         w.host(0.001)
-        w.launch("a")
+        w.launch("a", us=10)
+    w.host(0.001)
+    with w.frame("data.py(3): load", us=499.998):  # a frame that works is charged like any other
+        pass
+    w.host(0.001)
+    w.launch("a", us=10)
     found = side(w)
-    assert found.frames.tolist() == [0, 2, 2]
-    assert found.deflated_before.tolist() == [0, 100_000 - 2 * FRAME_NS, round(FLOOR_WITH_FRAMES * 2_000)]
+    assert found.frames.tolist() == [0, 2, 2, 2, 2, 1]
+    assert found.cost.frame_ns == 3_000
+    assert found.deflated_before.tolist() == [0] + [round(6_000 - 2 * FRAME * 3_000)] * 4 + [round(500_000 - FRAME * 3_000)]
+
+
+def test_a_frame_is_never_charged_with_more_than_a_share_of_a_launch() -> None:
+    w = quiet()
+    w.launch("a", us=10)
+    w.host(0.001)
+    with w.frame("data.py(3): load", us=499.998):
+        pass
+    w.host(0.001)
+    w.launch("a", us=10)
+    found = side(w)
+    assert found.cost.frame_ns == FRAME_LIMIT * 10_000
+    assert found.deflated_before[-1] == 500_000 - FRAME * FRAME_LIMIT * 10_000
+
+
+def test_where_launches_block_only_the_part_before_the_kernel_is_the_launch() -> None:
+    w = quiet()
+    for _ in range(8):
+        w.host(50)
+        w.launch("a", 100, us=9, blocking=True)
+    found = side(w)
+    begun = int(w.rows["kernels"][0]["start"] - w.rows["runtime_calls"][0]["start"])
+    assert found.launches_block
+    assert found.cost.launch_ns == min(begun - SUBMISSION_NS, int(found.own[0]))
 
 
 def test_recorded_calls_cost_what_a_launch_costs_more() -> None:
@@ -280,8 +328,8 @@ def test_recorded_calls_cost_what_a_launch_costs_more() -> None:
     w.call("cudaMalloc", 20)
     w.call("cudaEventRecord", 3)
     found = side(w)
-    overhead = 4_000 * SHARE
-    assert found.deflated_own.tolist() == [1_600] * 5 + [round(20_000 - overhead), 1_200]
+    overhead = 4_000 * LAUNCH
+    assert found.deflated_own.tolist() == [round(4_000 - overhead)] * 5 + [round(20_000 - overhead), round(3_000 * (1 - LAUNCH))]
 
 
 @settings(max_examples=60, deadline=None)
@@ -309,5 +357,4 @@ def test_what_remains_is_never_negative_nor_more_than_was_recorded(
     for recorded, deflated in ((found.before, found.deflated_before), (found.own, found.deflated_own)):
         assert (deflated >= 0).all() and (deflated <= recorded).all()
     assert (found.wait >= 0).all() and (found.wait + found.own == found.end - found.start).all()
-    floor = np.where(found.frames > 0, FLOOR_WITH_FRAMES, 1 / STRENGTH)
-    assert (found.deflated_before >= np.floor(floor * found.before)).all()
+    assert (found.deflated_before >= np.floor(FLOOR * found.before)).all()

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.derive.host import STRENGTH
 from advisor.derive.memory import allocator_use, driver_allocations
+from advisor.derive.profiler_cost import LAUNCH
 from advisor.model import MemorySource, Run
 from build.workload import H200, Rank, Workload
 
@@ -102,8 +102,8 @@ def test_driver_allocations_per_steady_step() -> None:
     # A fifty of the first step fill the cache and do not count.
     assert (found.rank, found.process, found.mallocs, found.frees) == (-1, 1000, 3.0, 1.0)
     assert found.wait_ns == 299_000  # the kernel starts 1 us after the release began to wait
-    overhead = 4_000 * (1 - 1 / STRENGTH)
-    assert found.own_ns == pytest.approx(3 * (100_000 - overhead) + 1_000 / STRENGTH, abs=4)
+    overhead = 4_000 * LAUNCH
+    assert found.own_ns == pytest.approx(3 * (100_000 - overhead) + 1_000 * (1 - LAUNCH), abs=4)
     names = {run.strings[int(code)] for code in run.table("runtime_calls")["name"][found.calls]}
     assert names == {"cudaMalloc", "cudaFree"} and len(found.calls) == 4 * 4
 

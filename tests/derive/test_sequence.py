@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from advisor.derive.gpus import gpu_work
-from advisor.derive.host import STRENGTH, host_sides
+from advisor.derive.host import host_sides
 from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.phases import optimizer_calls, optimizer_name
+from advisor.derive.profiler_cost import LAUNCH as LAUNCH_SHARE
 from advisor.derive.sequence import (
     Sequence,
     costliest,
@@ -25,7 +26,7 @@ from advisor.derive.steady import steady
 from advisor.model import Location, Run
 from build.workload import Rank, Workload
 
-LAUNCH = round(4_000 / STRENGTH)  # a recorded launch call of 4 us, without the profiler
+LAUNCH = round(4_000 * (1 - LAUNCH_SHARE))  # a recorded launch call of 4 us, without the profiler
 
 
 def names(run: Run, found: Sequence) -> list[str]:
@@ -82,7 +83,7 @@ def test_one_graph_launch_is_paid_once(streams: tuple[int, int]) -> None:
     run = w.to_run()
     found = sequence(run)
     assert len(found) == 8
-    assert found.host_ns.sum() == 2 * (200_000 + round(40_000 / STRENGTH))
+    assert found.host_ns.sum() == 2 * (200_000 + round(40_000 * (1 - LAUNCH_SHARE)))
     assert np.count_nonzero(found.host_ns) == 2
 
 

@@ -4,16 +4,7 @@ All threads that launch kernels are one logical thread: forward and autograd thr
 at once. Its time is cut into the CUDA calls and the segments before each of them. A call's time is split into waiting for
 the GPU and its own work.
 
-Recording costs host time that the run without a profiler does not have. `deflated_*` estimates what remains without it:
-
-* recording makes an operator and a launch `strength` times as long: of m, the median time per recorded operator in segments
-  that hold operators, the share 1 - 1/strength is the profiler's; calls other than launches carry the same absolute cost;
-* a Python frame costs FRAME_NS;
-* a segment keeps at least 1/strength of its length, or FLOOR_WITH_FRAMES where every Python call was recorded.
-
-STRENGTH was read from torch 2.11 recordings on one machine whose unprofiled step time is known (median error of the
-host-bound step 11 % without and 15 % with stacks); WEAK and STRONG are the range in which single recordings lie. Shares of
-host-side changes hardly depend on it; shares of GPU-side changes in nearly balanced loops do.
+`deflated_*` is what remains of host time without the profiler (see `profiler_cost`).
 """
 
 from __future__ import annotations
@@ -27,12 +18,13 @@ from advisor.derive.calls import SYNCS, CallKind, call_kinds, is_kind, links
 from advisor.derive.gpus import COPY, gpu_work
 from advisor.derive.intervals import covered, union
 from advisor.derive.nesting import distinct_rows, thread_keys
+from advisor.derive.profiler_cost import ProfilerCost, profiler_cost, without_profiler
 from advisor.model import MemoryKind, Run, Table
 
-WEAK, STRENGTH, STRONG = 1.6, 2.5, 4.0
-FRAME_NS = 2000
-FLOOR_WITH_FRAMES = 0.25  # recording every Python call costs more than the call itself
 _QUEUE_FULL_NS = 60_000  # a launch that takes longer, and 8 medians, waited for room in the launch queue
+# From the end of a launch call to the begin of its kernel on an idle GPU (1.4 to 1.8 us in recordings of an H200): where launches
+# block, the call itself ended that much before its kernel began.
+SUBMISSION_NS = 1600
 _BLOCKING_SHARE = 0.9  # of launches that end after their own kernel: launches block (elsewhere at most 0.15 was seen)
 
 
@@ -42,8 +34,8 @@ class HostSide:
 
     call: row of `runtime_calls`; kind: CallKind; before: length of the segment that ends where the call begins;
     events, frames: operators and Python frames recorded in that segment; wait: part of the call in which it waited for
-    the GPU; own: the rest. launches_block: launches return only after their kernel. Where two threads call at once, the time
-    they share counts for the call that began first.
+    the GPU; own: the rest. cost: what recording an event cost. launches_block: launches return only after their kernel. Where
+    two threads call at once, the time they share counts for the call that began first.
     """
 
     rank: int
@@ -59,6 +51,7 @@ class HostSide:
     own: npt.NDArray[np.int64]
     deflated_before: npt.NDArray[np.int64]
     deflated_own: npt.NDArray[np.int64]
+    cost: ProfilerCost
     launches_block: bool
 
     def __len__(self) -> int:
@@ -105,12 +98,22 @@ def _host_sides(run: Run) -> dict[tuple[int, int], HostSide]:
         seen = np.maximum(end - np.maximum(start, reach), 0)
         waited = np.minimum(wait[rows], seen)
         events, frames = _between(ops, (rank, process), reach, start), _between(frames_of, (rank, process), reach, start)
-        deflated_before, deflated_own = without_profiler(kind, before, events, frames, seen - waited, STRENGTH)
+        own, blocks = seen - waited, (rank, process) in blocking
+        launch_ns = np.minimum(own, _to_begin(run, rows) - SUBMISSION_NS) if blocks else own
+        cost = profiler_cost(kind, before, events, frames, launch_ns)
+        deflated_before, deflated_own = without_profiler(kind, before, events, frames, own, cost)
         result[rank, process] = HostSide(
-            rank, process, rows, kind, start, end, before, events, frames, waited, seen - waited,
-            deflated_before, deflated_own, (rank, process) in blocking,
+            rank, process, rows, kind, start, end, before, events, frames, waited, own,
+            deflated_before, deflated_own, cost, blocks,
         )  # fmt: skip
     return result
+
+
+def _to_begin(run: Run, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each of these calls: from its begin to that of what it launched, which is after its work where launches block, ns."""
+    last = links(run).last_work[rows]
+    begun = gpu_work(run).start[np.maximum(last, 0)] - run.table("runtime_calls")["start"][rows]
+    return np.where(last >= 0, np.maximum(begun, 0), np.iinfo(np.int64).max)
 
 
 def _outermost(threads: npt.NDArray[np.int64], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -143,26 +146,6 @@ def _between(
     for side in edges.get(member, ()):
         count += np.searchsorted(side, high) - np.searchsorted(side, low)
     return np.maximum(count / 2, 0)
-
-
-def without_profiler(
-    kind: npt.NDArray[np.int8],
-    before: npt.NDArray[np.int64],
-    events: npt.NDArray[np.float64],
-    frames: npt.NDArray[np.float64],
-    own: npt.NDArray[np.int64],
-    strength: float,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(segments, own work of calls) as they are without a profiler that makes recorded events `strength` times as long."""
-    share = 1 - 1 / strength
-    busy = (events >= 2) & (before > 0)
-    per_event = float(np.median(before[busy] / events[busy])) if busy.any() else 0.0
-    floor = np.where(frames > 0, min(FLOOR_WITH_FRAMES, 1 / strength), 1 / strength)
-    segments = np.maximum(floor * before, before - share * per_event * events - FRAME_NS * frames)
-    launch = np.isin(kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
-    overhead = float(np.median(own[launch])) * share if launch.any() else 0.0
-    calls = np.where(launch, own / strength, np.maximum(own - overhead, own / strength))
-    return segments.astype(np.int64), calls.astype(np.int64)
 
 
 def _waits(run: Run) -> tuple[npt.NDArray[np.int64], set[tuple[int, int]]]:

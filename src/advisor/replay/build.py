@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,8 @@ UNEXPLAINED = 1_000_000
 QUEUE = 1022
 _QUEUE_SEEN = 600
 _QUEUE_CALL_NS = 60_000
+# Launch calls of two ranks on one machine took up to 1.33 times as long on one as on the other (1.15 from their mean).
+MOST_UNLIKE = 1.25
 # A rule may ask for several replays. Beyond so many calls the steps nearest to the median stand for the others.
 MOST_CALLS = 6000
 FEWEST_STEPS = 3
@@ -50,7 +53,19 @@ def _graphs(run: Run) -> list[Graph]:
         return []
     chosen = _chosen_steps(found, recorded)
     built = [_build(run, found, side, chosen) for side in recorded]
-    return [graph for graph in built if graph is not None]
+    return _on_like_hosts([graph for graph in built if graph is not None])
+
+
+def _on_like_hosts(built: list[Graph]) -> list[Graph]:
+    """The graphs with the speed of each host against all: what recording costs differs between ranks of one machine.
+
+    The launch call tells a host's speed (see `profiler_cost`). A host that is slower by more than MOST_UNLIKE is a slow host.
+    """
+    if len(built) < 2:
+        return built
+    launch = np.log([max(graph.cost.launch_ns, 1.0) for graph in built])
+    speed = np.exp(np.clip(launch.mean() - launch, -math.log(MOST_UNLIKE), math.log(MOST_UNLIKE)))
+    return [replace(graph, speed=float(one)) for graph, one in zip(built, speed, strict=True)]
 
 
 def _chosen_steps(found: Steps, sides: list[HostSide]) -> Ints:
@@ -149,6 +164,7 @@ def _build(run: Run, found: Steps, side: HostSide, numbers: Ints) -> Graph | Non
         queue=queue,
         events=side.events[at],
         frames=side.frames[at],
+        cost=side.cost,
     )
 
 
@@ -268,17 +284,24 @@ def _waits(
     launches = np.flatnonzero(np.isin(kind, LAUNCHES) & (upto > before))
     if side.launches_block:
         wait_for(launches, upto[launches])
-        own[launches] = np.minimum(own[launches], int(np.median(own[launches])))
+        own[launches] = np.minimum(own[launches], int(side.cost.launch_ns))
     elif len(launches):
         typical = float(np.median(length[launches]))
-        begun = np.sort(start)
-        outstanding = upto[launches] - np.searchsorted(begun, finish[launches], side="right") + 1
+        outstanding = _outstanding(run, side, begin[launches], finish[launches])
         full = (length[launches] > max(_QUEUE_CALL_NS, 8 * typical)) & (outstanding > _QUEUE_SEEN)
         if full.any():
             queue = int(np.median(outstanding[full]))
             calls = launches[full]
             own[calls] = int(typical)
     return wait_kind, wait_on, extra, own, queue
+
+
+def _outstanding(run: Run, side: HostSide, begin: Ints, end: Ints) -> Ints:
+    """For each call: operations of its process, of this step or of one before it, that were launched and had not started."""
+    work, call = gpu_work(run), links(run).call
+    mine = (work.rank == side.rank) & (work.process == side.process) & (call >= 0)
+    launched = np.sort(run.table("runtime_calls")["start"][call[mine]])
+    return np.searchsorted(launched, begin, side="right") - np.searchsorted(np.sort(work.start[mine]), end, side="right")
 
 
 def _pageable(run: Run, side: HostSide, at: Ints, issued: _Issued, work: GpuWork) -> tuple[Ints, Ints]:

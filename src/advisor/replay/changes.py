@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from advisor.derive.host import without_profiler
 from advisor.derive.intervals import IntervalSet, covered, merge
+from advisor.derive.profiler_cost import without_profiler
 from advisor.replay.graph import NO_WAIT, Amounts, Graph, recorded_amounts
 
 Mask = npt.NDArray[np.bool_]
@@ -62,10 +62,12 @@ def amounts(
     edits: Sequence[Edit] = (),
     level: int = EXPECTED,
     touched: tuple[Mask, float] | None = None,
+    host: float = 1.0,
 ) -> Amounts:
     """The weights of the graph without the profiler's cost at that strength (None: as recorded), after the edits.
 
-    touched: calls for which, with the segments before them, the profiler has another strength.
+    touched: calls for which, with the segments before them, the profiler has another strength; host: how many times as long
+    as in the recording all host work takes.
     """
     result = recorded_amounts(graph)
     if strength is not None:
@@ -73,7 +75,12 @@ def amounts(
         if touched is not None:
             other_before, other_own = _unprofiled(graph, touched[1])
             before, own = np.where(touched[0], other_before, before), np.where(touched[0], other_own, own)
-        result = replace(result, before=before, own=own)
+        speed = host * graph.speed
+        if speed != 1.0:
+            before, own = (before * speed).astype(np.int64), (own * speed).astype(np.int64)
+        # A launch that takes less time reaches the GPU that much earlier.
+        sooner = np.repeat(graph.own - own, np.diff(graph.first))
+        result = replace(result, before=before, own=own, latency=np.maximum(graph.latency - sooner, 0))
     # Time that several edits name vanishes once.
     gone = [edit.intervals for edit in edits if edit.intervals is not None and edit.of in (None, (graph.rank, graph.process))]
     if gone:
@@ -90,7 +97,7 @@ def changed_calls(graph: Graph, edits: Sequence[Edit]) -> Mask:
 
 
 def _unprofiled(graph: Graph, strength: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    return without_profiler(graph.kind, graph.before, graph.events, graph.frames, graph.own, strength)
+    return without_profiler(graph.kind, graph.before, graph.events, graph.frames, graph.own, graph.cost, strength)
 
 
 def _apply(graph: Graph, a: Amounts, edit: Edit, level: int) -> Amounts:

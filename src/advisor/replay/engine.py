@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advisor.derive.host import STRENGTH, STRONG, WEAK
+from advisor.derive.profiler_cost import STRENGTH, STRONG, WEAK
 from advisor.derive.steps import steps
 from advisor.derive.unprofiled import Unprofiled, unprofiled_step
 from advisor.model import Run
@@ -18,10 +18,13 @@ from advisor.replay.graph import Graph
 MOST_ERROR = 0.05
 # How much the profiler slows the host is not known better than this range; its ends go into low and high.
 STRENGTHS = (WEAK, STRENGTH, STRONG)
-NO_PROFILER = 1.0  # the strength that takes nothing off
-_STRONGEST = 16.0
-_HALVINGS = 10  # to about 0.3 % of the strength
+NO_PROFILER = 0.0  # the strength that takes nothing off
+_STRONGEST = 3.0  # beyond it only the floors of segments and launches are left
+_HALVINGS = 10  # to about 0.3 % of the expected strength
 _SPREAD = 1.1  # the timed step is the mean over all code, and single pieces of code differ from it
+# The same loop on the same host takes so many times as long, or as short, at another time (two thirds of the repeats of 18
+# loops that the host rules lie within); the GPU's time stays. What the recording shows is one such moment.
+DRIFT = 1.15
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Replay:
         self.weak, self.strength, self.strong = STRENGTHS if timed is None else _strengths(built, timed)
         strengths = (self.weak, self.strength, self.strong)
         self._unprofiled = {s: step_ns(built, [amounts(g, s) for g in built]) for s in strengths}
+        self._drifted = {at: step_ns(built, [amounts(g, self.strength, host=at) for g in built]) for at in (1 / DRIFT, DRIFT)}
 
     @property
     def usable(self) -> bool:
@@ -66,7 +70,8 @@ class Replay:
         return step_ns(self.graphs, [amounts(graph, strength, edits, level) for graph in self.graphs])
 
     def gain(self, edits: Sequence[Edit]) -> Gain:
-        """What the edits save together. Low and high are the extremes over the profiler's strength and the edits' range.
+        """What the edits save together. Low and high are the extremes over the profiler's strength, the edits' range and the
+        host's speed, which is another one at another time.
 
         The profiler does not slow all code alike: where few operators are recorded, it costs less. So the changed part of
         the host's side may be slowed weakly while the rest is slowed strongly, and the other way round.
@@ -75,8 +80,15 @@ class Replay:
         if any(edit.ranged for edit in edits):
             cases += [(self.weak, MOST), (self.strong, MOST)]
         shares = [1 - self.after_ns(edits, strength, level) / self._unprofiled[strength] for strength, level in cases]
-        shares += self._unevenly(edits)
+        shares += self._unevenly(edits) + self._at_another_time(edits)
         return Gain(_share(min(shares)), _share(shares[0]), _share(max(shares)))
+
+    def _at_another_time(self, edits: Sequence[Edit]) -> list[float]:
+        """Gains on a host that is slower or faster than the recorded one."""
+        return [
+            1 - step_ns(self.graphs, [amounts(g, self.strength, edits, host=host) for g in self.graphs]) / before
+            for host, before in self._drifted.items()
+        ]
 
     def _unevenly(self, edits: Sequence[Edit]) -> list[float]:
         """Gains where the profiler slows what the edits change by another strength than the rest."""
@@ -99,15 +111,15 @@ def _strengths(built: list[Graph], timed: Unprofiled) -> tuple[float, float, flo
     """(weak, expected, strong): the strengths at which the replayed step is the timed one, and those of its spread."""
 
     def at(wanted: int) -> float:
-        # A stronger profiler leaves a shorter step: bisection on the logarithm, within what any recording has shown.
+        # A stronger profiler leaves a shorter step: bisection.
         low, high = NO_PROFILER, _STRONGEST
         for _ in range(_HALVINGS):
-            middle = (low * high) ** 0.5
+            middle = (low + high) / 2
             if step_ns(built, [amounts(graph, middle) for graph in built]) > wanted:
                 low = middle
             else:
                 high = middle
-        return (low * high) ** 0.5
+        return (low + high) / 2
 
     expected = at(timed.step_ns)
     weak, strong = min(at(timed.high_ns), expected / _SPREAD), max(at(timed.low_ns), expected * _SPREAD)

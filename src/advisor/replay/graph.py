@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from advisor.derive.profiler_cost import ProfilerCost
+
 Ints = npt.NDArray[np.int64]
 
 # What a call waits for: nothing, the end of an operation, or its start.
@@ -40,7 +42,8 @@ class Graph:
     `issued`: False where the launch was not recorded.
 
     steps: how many recorded steps this is; recorded_ns: their mean length as recorded; queue: operations that may be
-    outstanding before a launch waits.
+    outstanding before a launch waits; cost: what the profiler costs the host; speed: how many times as long as recorded host
+    work takes on a host that is as fast as those of the other ranks.
     """
 
     rank: int
@@ -69,6 +72,8 @@ class Graph:
     steps: int
     recorded_ns: int
     queue: int
+    cost: ProfilerCost
+    speed: float = 1.0
 
     @property
     def nodes(self) -> int:
