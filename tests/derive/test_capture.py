@@ -58,7 +58,7 @@ def test_what_the_profiler_did() -> None:
         w.launch("gemm", 10, us=10)
     found = capture_quality(w.to_run())
     assert (found.hitches, found.steady) == (1, 4)
-    # Operators that take as long as a launch keep a quarter of it; that is nearly all of the step.
+    # Operators that take as long as a launch keep OPERATOR of it; that is nearly all of the step.
     assert found.profiler_share == pytest.approx(1 - OPERATOR, abs=0.03)
 
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from advisor.derive.calls import LAUNCHES
 
 WEAK, STRENGTH, STRONG = 0.6, 1.0, 1.25
-OPERATOR, FRAME, LAUNCH = 0.25, 0.8, 0.3
+OPERATOR, FRAME, LAUNCH = 0.27, 0.9, 0.3
 # A frame is never charged with more than this share of a launch call: what takes longer is the work of the frame.
 FRAME_LIMIT = 0.5
 # Every segment and call keeps this share of its length.
