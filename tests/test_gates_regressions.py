@@ -162,6 +162,14 @@ def test_error_without_such_a_rule_is_not_judged() -> None:
     assert only(compared(), "error").state == "not-judged"
 
 
+@pytest.mark.parametrize("text", ["step-time>1ms", "budget"])
+def test_figures_of_one_run_are_for_analyze(text: str) -> None:
+    assert only(compared(), text).state == "not-judged"
+    # Those of a configuration are left to the other command.
+    terms = [(text, term, "advisor.toml, line 1") for text, term, _ in asked(text).terms]
+    assert judge(compared(), Asked(terms), {}).conditions == ()
+
+
 def test_limits_are_named_once() -> None:
     found = limits(asked("regression", "regression:memory-peak", "regression>1%"), {"step-time": (0.03, None)})
     assert [(one.name, one.part, one.share) for one in found] == [

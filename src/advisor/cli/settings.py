@@ -117,11 +117,12 @@ class Configured:
     def _terms(self, fail_on: tuple[str, ...], selected: set[str], known: set[str]) -> list[tuple[str, Term, str | None]]:
         from advisor.config.settings import ConfigError
         from advisor.gates.expression import ExpressionError, parse_conditions
+        from advisor.gates.judge import OPTION
         from advisor.gates.regressions import PARTS
 
         if fail_on:
             try:
-                return [(text, term, "--fail-on") for text, term in parse_conditions(fail_on, selected, PARTS)]
+                return [(text, term, OPTION) for text, term in parse_conditions(fail_on, selected, PARTS)]
             except ExpressionError as error:
                 raise click.UsageError(f"--fail-on {error}") from error
         setting = self.settings.get("fail-on")

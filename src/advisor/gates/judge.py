@@ -11,6 +11,8 @@ from advisor.gates.measures import MEASURES, Unknown
 from advisor.model import BaselineVerdict, Condition, Finding, Report, Verdict
 from advisor.model.report import REPORTED_UNDER
 
+OPTION = "--fail-on"  # origin of a condition that was typed, as against one of a configuration
+
 
 @dataclass(frozen=True)
 class Budget:

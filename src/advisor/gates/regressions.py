@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from advisor.gates import expression as x
 from advisor.gates.amounts import told
-from advisor.gates.judge import Asked, counted, matching, unset
+from advisor.gates.judge import OPTION, Asked, counted, matching, unset
 from advisor.model import Condition, Finding, Verdict
 from advisor.model.comparison import Comparison
 from advisor.model.verdict import State
@@ -88,6 +88,8 @@ def judge(comparison: Comparison, asked: Asked, allowed: Mapping[str, tuple[floa
                 conditions.append(_findings(comparison, written, matches, what, origin))
             case x.Errors() if not asked.errors:
                 conditions.append(unset(written, "the level of no rule is error", origin))
+            case x.Limit() | x.Budgets() if origin == OPTION:  # of a configuration: they are for the other command
+                conditions.append(unset(written, "figures of one run are judged by advisor analyze", origin))
     return Verdict(tuple(conditions), asked.strict, asked.advisory)
 
 
