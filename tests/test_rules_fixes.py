@@ -80,9 +80,15 @@ def test_one_is_one() -> None:
 
 
 def test_parts_below_a_thousandth_are_no_evidence(tmp_path: Path) -> None:
-    # Cut short, the GPU seems idle, and the nanoseconds that rounding leaves would be a row "unexplained".
-    (tmp_path / "cut.json.gz").write_bytes((SAMPLES / "healthy.torch.json.gz").read_bytes()[:200_000])
-    report = analyze(load([tmp_path / "cut.json.gz"]), select=["idle-gpu"])
-    assert report.findings
+    # Half a microsecond of loading in a step of 4 ms would be a row "dataloader".
+    w = Workload()
+    for _ in w.steps(6):
+        for _ in range(10):
+            w.launch("gemm", 100)
+        w.host(3000)
+        w.loader(0.5)
+        w.host(1000)
+    report = analyze(load(w.write_kineto(tmp_path)), select=["idle-gpu"])
+    assert report.findings and report.breakdown[0].idle_by_cause["dataloader"] == 500
     shares = [row[2] for finding in report.findings for table in finding.evidence for row in table.rows]
     assert all(share >= 0.001 for share in shares)

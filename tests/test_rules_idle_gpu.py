@@ -162,3 +162,11 @@ def test_samples_beside_a_trace_do_not_judge() -> None:
         w.sample(utilization=30)
         w.host(100)
     assert judge(w.to_run(), RULE).outcome == "clean"
+
+
+def test_a_file_that_ends_early_cannot_tell(tmp_path: Path) -> None:
+    """Cut where the GPU's events stand, each step loses the same share of them: what is missing is no idle time."""
+    sample = Path(__file__).resolve().parents[1] / "sample_traces" / "healthy.torch.json.gz"
+    (tmp_path / "cut.json.gz").write_bytes(sample.read_bytes()[:200_000])
+    found = judge(load([tmp_path / "cut.json.gz"]), "idle-gpu")
+    assert found.outcome == "not-applicable" and "ends early" in found.reason

@@ -111,3 +111,18 @@ def test_graphs_without_their_work(lost: int, unlinked: int, counts: int) -> Non
             w.row("kernels", name="gemm", start=w.now, end=w.now + 1000, device=0, stream=9, correlation=9000 + number)
         w.host(100)
     assert lost_graph_launches(w.to_run()) == counts
+
+
+def test_work_of_before_the_recording_has_no_launch_without_steps_either() -> None:
+    """Irregular kernels, no marks: the ten that were queued before the first recorded launch do not count, a later one does."""
+    w = Workload(closing_sync=False)
+    for i in range(10):
+        w.launch(f"before{i}", 20 + 7 * i)
+    w.rows["runtime_calls"].clear()
+    for i in range(20):
+        w.launch(f"kernel{i}", 10 + 3 * i)
+        w.host(5 * i)
+    assert capture_quality(w.to_run()).source == "none"
+    assert capture_quality(w.to_run()).unlinked_share == 0
+    w.rows["runtime_calls"].pop(7)
+    assert capture_quality(w.to_run()).unlinked_share == pytest.approx(1 / 20)

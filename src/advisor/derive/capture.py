@@ -48,9 +48,8 @@ def _capture_quality(run: Run) -> CaptureQuality:
     counts = [len(found.of(*member)) for member in found.members]
     steady = [int(found.steady[found.of(*member)].sum()) for member in found.members]
     launches = is_kind(run, *LAUNCHES)
-    first = int(found.start.min()) if len(found) else 0
     # Work launched before the recording began has no launch; only work inside the steps counts.
-    inside = work.start >= first
+    inside = work.start >= _first_judged(run)
     sides = two_sided(run)
     return CaptureQuality(
         steps=max(counts, default=0) if found.source != "none" else 0,
@@ -65,6 +64,14 @@ def _capture_quality(run: Run) -> CaptureQuality:
         lost_graphs=lost_graph_launches(run),
         lacks=tuple(_lacks(run)),
     )
+
+
+def _first_judged(run: Run) -> int:
+    """When the steps begin; where none is known, when the first operation begins that has its launch, ns."""
+    found, work, call = steps(run), gpu_work(run), links(run).call
+    if found.source != "none" and len(found):
+        return int(found.start.min())
+    return int(work.start[call >= 0].min()) if (call >= 0).any() else 0
 
 
 def lost_graph_launches(run: Run) -> int:

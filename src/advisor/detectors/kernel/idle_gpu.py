@@ -5,6 +5,7 @@ from __future__ import annotations
 from advisor.derive.bounds import TwoSided, two_sided
 from advisor.derive.breakdown import breakdown
 from advisor.derive.health import device_health
+from advisor.derive.steps import CUT_SHORT
 from advisor.detectors.words import time_text
 from advisor.model import Evidence, Saving
 from advisor.rules.contract import Context, Draft, NotApplicable
@@ -21,6 +22,8 @@ def detect(ctx: Context) -> Draft | None:
 
 
 def _from_trace(ctx: Context, pace: TwoSided) -> Draft | None:
+    if any(notice.code == CUT_SHORT for notice in ctx.run.notices):
+        raise NotApplicable("the file ends early: where GPU records are missing from every step, the GPU only looks idle", "")
     parts = [part for part in breakdown(ctx.run) if part.step_ns]
     if not parts:
         raise NotApplicable("no GPU work was recorded")
