@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from hypothesis import given
 
 from advisor.cli import cli
-from advisor.model import Report
+from advisor.model import Accepted, BaselineVerdict, Condition, Report, Verdict
 from advisor.report import render
 from advisor.report.html import bars, findings
 from advisor.report.html.markup import Html, tag, text
@@ -189,6 +189,21 @@ def test_a_huge_report_stays_below_four_megabytes() -> None:
 def test_only_addresses_of_the_web_are_links(reference: str, linked: bool) -> None:
     assert findings.link(reference).startswith("<a ") == linked
     assert not findings.link('https://x.org/"onclick="alert(1)').startswith("<a ")
+
+
+def test_conditions_stand_on_the_first_screen_and_accepted_findings_apart() -> None:
+    report = starved_loader()
+    failed = Condition(
+        "step-time", "budget", "failed", "step time is <58.6 ms>, at most 50 ms are allowed", origin="advisor.toml, line 3"
+    )
+    kept = report.findings[1]
+    held = BaselineVerdict("b.json", 0.1, (Accepted(kept.fingerprint, kept.rule, kept.title, "accepted"),))
+    report.gates = Verdict((failed,), baseline=held)
+    page = render(report, "html", note="main at 1a2b <3c>")
+    seen = checked(page)
+    assert "1 of 1 condition failed" in seen.text and "step time is <58.6 ms>" in seen.text and "main at 1a2b <3c>" in seen.text
+    assert page.index("advisor.toml, line 3") < page.index('id="step"')
+    assert f'data-fingerprint="{kept.fingerprint}"' not in page and f"accepted: {kept.rule}" in seen.text
 
 
 def test_markup_escapes_all_but_its_own() -> None:

@@ -19,7 +19,7 @@ function startTimeline(data) {
   const arrange = () => {
     place = layout(now(), gutter() < 100);
     const extra = Object.keys(now().memory).length ? MEMORY_HEIGHT + 34 : 0;
-    const height = `${place.height + extra + 76}px`;
+    const height = `${place.height + extra + 80}px`;
     if (box.style.height !== height) box.style.height = height;
   };
   arrange();
@@ -30,16 +30,17 @@ function startTimeline(data) {
     const timeline = now();
     Object.assign(box.dataset, { from: Math.round(state.from), to: Math.round(state.to) });
     const left = gutter();
+    const top = left > 100 ? 26 : 36;
     const curves = Object.entries(timeline.memory);
     const x = (more) => axis({
       type: "value", min: 0, max: timeline.duration_ns, splitLine: { show: false },
       axisLabel: { formatter: (ns) => moment(ns, state.to - state.from), showMinLabel: true }, ...more,
     });
-    const grids = [{ left, right: 14, top: 26, height: place.height, show: false }];
+    const grids = [{ left, right: 14, top, height: place.height, show: false }];
     const axes = [x({ position: "top" })];
     const ys = [{ type: "value", min: 0, max: place.height, inverse: true, show: false }];
     if (curves.length) {
-      grids.push({ left, right: 14, top: 26 + place.height + 22, height: MEMORY_HEIGHT });
+      grids.push({ left, right: 14, top: top + place.height + 22, height: MEMORY_HEIGHT });
       axes.push(x({ gridIndex: 1, axisLabel: { show: false }, axisTick: { show: false } }));
       ys.push(bytesAxis(highestOf(curves.map(([, curve]) => curve)), { gridIndex: 1, splitNumber: 2, axisLabel: { fontSize: 11 }, position: left > 100 ? "left" : "right" }));
       if (left < 100) ys[1].axisLabel.inside = true;
@@ -49,7 +50,7 @@ function startTimeline(data) {
       grid: grids,
       xAxis: axes,
       yAxis: ys,
-      graphic: names(left, curves.length),
+      graphic: names(left, top, curves.length),
       dataZoom: [
         { ...zoom, type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: "shift", moveOnMouseMove: true, preventDefaultMouseMove: false, throttle: 30 },
         {
@@ -60,8 +61,9 @@ function startTimeline(data) {
       ],
       series: [
         { type: "custom", silent: true, data: place.tracks.map((_, i) => [0, i]), renderItem: stripe, clip: true, z: 1 },
-        { type: "custom", data: rectangles(place), renderItem: rectangle(timeline), progressive: 0, encode: { x: [0, 1], y: 2 }, clip: true, z: 2, emphasis: { disabled: true } },
-        { type: "custom", silent: true, data: overlays(timeline), renderItem: overlay, encode: { x: [0, 1], y: 2 }, clip: true, z: 3 },
+        { type: "custom", silent: true, data: rectangles(place), renderItem: rectangle(timeline), progressive: 0, encode: { x: [0, 1], y: 2 }, clip: true, z: 2 },
+        { type: "custom", silent: true, data: marked(timeline), renderItem: overlay, encode: { x: [0, 1], y: 2 }, clip: true, z: 1 },
+        { type: "custom", silent: true, data: chosen(timeline), renderItem: overlay, encode: { x: [0, 1], y: 2 }, clip: true, z: 3 },
         ...curves.map(([device, curve]) => ({
           type: "line", name: `GPU ${device}`, xAxisIndex: 1, yAxisIndex: 1, step: "end", symbol: "none", silent: true,
           lineStyle: { width: 1.5 }, areaStyle: { opacity: 0.15 }, color: colour(`--class-${Number(device) % 8}`),
@@ -71,14 +73,14 @@ function startTimeline(data) {
     };
   };
 
-  const names = (left, memory) => {
-    const label = (text, top, i) => ({
-      type: "text", silent: true, left: left > 100 ? 8 : 10, top, id: `name-${i}`,
+  const names = (left, top, memory) => {
+    const label = (text, y, i) => ({
+      type: "text", silent: true, left: left > 100 ? 8 : 10, top: y, id: `name-${i}`,
       style: { text: plainText(text), fill: colour("--muted"), font: `12px ${FONT}`, width: left > 100 ? left - 16 : box.clientWidth - 30, overflow: left > 100 ? "break" : "truncate", lineHeight: 14, height: 30, lineOverflow: "truncate" },
     });
     const made = place.tracks.map(({ track, head, y, row, rows }, i) =>
-      label(track.label, 26 + (left > 100 ? y + Math.max((Math.min(rows * row, 34) - (track.label.length > 27 ? 30 : 14)) / 2, -4) : head), i));
-    if (memory && left > 100) made.push(label("memory allocated", 26 + place.height + 4, "memory"));
+      label(left > 100 ? track.label.replace(" (", "\n(") : track.label, top + (left > 100 ? y + Math.max((Math.min(rows * row, 34) - (track.label.length > 27 ? 30 : 14)) / 2, -4) : head), i));
+    if (memory && left > 100) made.push(label("memory allocated", top + place.height + 4, "memory"));
     return made;
   };
 
@@ -119,16 +121,21 @@ function startTimeline(data) {
     };
   };
 
-  // Bounds of the step on the GPU, marks of the finding, the selected event, its launches.
-  const overlays = (timeline) => {
+  // Behind the rectangles: bounds of the step on the GPU, and marks of the finding.
+  const marked = (timeline) => {
     const rows = [];
     for (const ns of [timeline.gpu_start_ns, timeline.gpu_end_ns]) {
       if (ns > 0 && ns < timeline.duration_ns) rows.push([ns, ns, 0, place.height - GAP, "bound"]);
     }
     for (const [t, spans] of marksOf(timeline, state.finding) ?? []) {
       const { y, rows: depth, row } = place.tracks[t];
-      for (const [from, to] of spans) rows.push([from, to, y - 2, depth * row + 2, "mark"]);
+      for (const [from, to] of spans) rows.push([from, to, y - 4, depth * row + 6, "mark"]);
     }
+    return kinds(rows);
+  };
+  // Before them: the selected event and its launches.
+  const chosen = (timeline) => {
+    const rows = [];
     if (state.selected) {
       const [t, i] = state.selected;
       const track = timeline.tracks[t];
@@ -140,8 +147,9 @@ function startTimeline(data) {
       }
       rows.push([track.start_ns[i], track.start_ns[i] + track.duration_ns[i], topOf(place.tracks[t], track.depth[i]), place.tracks[t].row - 2, "selected"]);
     }
-    return rows.map((row) => ({ value: row.slice(0, 4), kind: row[4] })).map((row) => ({ ...row, value: [...row.value, KINDS.indexOf(row.kind)] }));
+    return kinds(rows);
   };
+  const kinds = (rows) => rows.map(([from, to, top, height, kind]) => [from, to, top, height, KINDS.indexOf(kind)]);
 
   const overlay = (params, api) => {
     const area = params.coordSys;
@@ -156,7 +164,7 @@ function startTimeline(data) {
     if (x1 < area.x || x0 > area.x + area.width) return null;
     const shape = { x: Math.max(x0, area.x - 2), y: top, width: Math.max(Math.min(x1, area.x + area.width + 2) - Math.max(x0, area.x - 2), 1.5), height: api.value(3) };
     if (kind === "bound") return { type: "line", shape: { x1: x0, y1: top, x2: x0, y2: top + api.value(3) }, style: { stroke: colour("--strong-line"), lineDash: [4, 4] } };
-    if (kind === "mark") return { type: "rect", shape, style: { fill: colour("--mark"), opacity: 0.22, stroke: colour("--mark"), lineWidth: 1 } };
+    if (kind === "mark") return { type: "rect", shape, style: { fill: colour("--mark"), opacity: 0.26 } };
     return { type: "rect", shape, style: { fill: null, stroke: colour("--ink"), lineWidth: 2 } };
   };
 
@@ -168,7 +176,7 @@ function startTimeline(data) {
       const delay = now().tracks[now().links.to_track[k]].start_ns[now().links.to_rectangle[k]] - now().links.from_ns[k];
       return `began ${time(delay)} after its launch`;
     });
-    panel.replaceChildren(element("strong", name), ...[...rest, ...launches.slice(0, 1)].map((line) => element("span", `${line}. `)));
+    panel.replaceChildren(element("strong", name), element("span", [...rest, ...launches.slice(0, 1)].join("; ")));
   };
   const select = (t, i) => {
     state.selected = [t, i];
@@ -212,10 +220,23 @@ function startTimeline(data) {
     state.to = zoomed.endValue;
     Object.assign(box.dataset, { from: Math.round(state.from), to: Math.round(state.to) });
   });
-  chart.on("click", ({ seriesIndex, value }) => {
-    if (seriesIndex === 1) select(value[4], value[5]);
+  const under = ({ offsetX, offsetY }) => {
+    if (!chart.containPixel({ gridIndex: 0 }, [offsetX, offsetY])) return null;
+    const [ns, y] = chart.convertFromPixel({ gridIndex: 0 }, [offsetX, offsetY]);
+    return rectangleAt(place, ns, y, (4 * (state.to - state.from)) / (chart.getWidth() - gutter()));
+  };
+  const surface = chart.getZr();
+  surface.on("click", (event) => {
+    const found = under(event);
+    if (found) select(...found);
   });
-  tipsOf(chart, ({ seriesIndex, value }) => (seriesIndex === 1 ? describe(now(), data.strings, value[4], value[5]) : null));
+  surface.on("mousemove", (event) => {
+    const found = event.event.buttons ? null : under(event);
+    if (found) showTip(event.event, describe(now(), data.strings, ...found));
+    else hideTip();
+    surface.setCursorStyle(found ? "pointer" : "grab");
+  });
+  surface.on("globalout", hideTip);
   box.addEventListener("keydown", (event) => timelineKey(event, { state, now, look, zoom, select, order: place.order }));
   section.querySelector(".zoom").addEventListener("click", ({ target }) => {
     if (target.dataset.zoom === "all") look(0, now().duration_ns);

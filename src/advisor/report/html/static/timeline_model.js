@@ -75,6 +75,22 @@ function isMarked(marks, t, start, end) {
   return low < spans.length && spans[low][0] < end;
 }
 
+// Track and row of the rectangle at a moment and a height; of narrow ones the nearest that is at most `reach` ns away.
+function rectangleAt({ tracks }, ns, y, reach) {
+  const t = tracks.findIndex((place) => y >= place.y && y < place.y + place.rows * place.row);
+  if (t < 0) return null;
+  const { track, row, y: top } = tracks[t];
+  const depth = track.kind === "idle" ? null : Math.floor((y - top) / row);
+  let best = null;
+  let least = reach;
+  for (let i = 0; i < track.start_ns.length; i++) {
+    if (depth !== null && track.depth[i] !== depth) continue;
+    const away = Math.max(track.start_ns[i] - ns, ns - track.start_ns[i] - track.duration_ns[i], 0);
+    if (away < least || (away === 0 && best === null)) [best, least] = [[t, i], away];
+  }
+  return best;
+}
+
 // What there is to say about a rectangle, its name first.
 function describe(timeline, strings, t, i) {
   const track = timeline.tracks[t];
