@@ -32,6 +32,34 @@ def test_loading_in_the_training_process_is_named_with_its_worth() -> None:
     assert found.finding.evidence[0].rows[0][2:] == [791_000_000, pytest.approx(771_000_000, rel=0.01)]
 
 
+def copied(waits: bool, before: bool = False) -> Workload:
+    """GPU work of 20 ms, 3 ms of issuing; each step loads for 20 ms and copies the batch, waiting for the copy or not."""
+    w = Workload()
+    for _ in w.steps(6):
+        if before:
+            w.sync()
+        w.loader(20_000)
+        w.copy("HtoD", 64_000, 10, source="pinned")
+        if waits:
+            w.sync()
+        for _ in range(10):
+            with w.op("aten::mm", us=296):
+                w.launch("gemm", gpu_us=2000)
+    return w
+
+
+def test_the_wait_for_a_batch_goes_with_its_loading() -> None:
+    """Batches of workers lie in pinned memory, so issuing and the GPU's work overlap afterwards."""
+    waiting, not_waiting = judge(copied(True).to_run(), SINGLE), judge(copied(False).to_run(), SINGLE)
+    left = [(1 - found.part()) * found.report.step_ns for found in (waiting, not_waiting)]
+    assert left == pytest.approx([20_000_000] * 2, rel=0.02)
+
+
+def test_another_wait_stays() -> None:
+    found = judge(copied(False, before=True).to_run(), SINGLE)
+    assert (1 - found.part()) * found.report.step_ns > 20_200_000
+
+
 def test_one_finding_for_one_cause() -> None:
     found = judge(loop(50_000, 20_000).to_run(), SINGLE, BOUND)
     assert [finding.rule for finding in found.report.findings] == [SINGLE]

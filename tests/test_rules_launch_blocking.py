@@ -41,6 +41,18 @@ def test_fires_and_promises_what_the_host_can_fill() -> None:
     assert finding.fingerprint.startswith(f"{RULE}:")
 
 
+def test_what_an_ordinary_launch_costs_is_open() -> None:
+    """Beside 10 us of Python a launch of 12 us rules the loop; afterwards it may be as fast as the fastest."""
+    w = Workload(tool="nsys")
+    for _ in w.steps(5):
+        for _ in range(40):
+            w.host(10)
+            w.launch("gemm", gpu_us=3, us=12, blocking=True)
+    report, finding = judged(w.to_run())
+    assert finding is not None and report.step_ns is not None and finding.saving is not None
+    assert finding.saving.high_ns > finding.saving.expected_ns + 40 * 3_000
+
+
 def test_a_loop_whose_gpu_is_always_busy_gains_little() -> None:
     busy = judged(loop(blocking=True, kernel_us=2000))
     light = judged(loop(blocking=True, kernel_us=50))

@@ -10,9 +10,10 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.calls import CallKind, is_kind, links
 from advisor.derive.gpus import gpu_work
 from advisor.derive.host import host_sides
+from advisor.derive.profiler_cost import LAUNCH
 from advisor.derive.steps import steps
 from advisor.model import Evidence, Run
-from advisor.replay.changes import Edit
+from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
 
 VARIABLE = "CUDA_LAUNCH_BLOCKING"
@@ -22,7 +23,8 @@ VARIABLE = "CUDA_LAUNCH_BLOCKING"
 class Launches:
     """Kernel launches of one process in its steady steps (graph launches apart), counted in all, timed per step.
 
-    wait_ns: GPU work while a launch call was open; return_ns: from the kernel's end to the call's; call_ns: all of the calls.
+    wait_ns: GPU work while a launch call was open; return_ns: from the kernel's end to the call's; call_ns: all of the calls;
+    own_ns: launching alone, without the profiler.
     """
 
     rank: int
@@ -33,6 +35,7 @@ class Launches:
     wait_ns: int
     return_ns: int
     call_ns: int
+    own_ns: int
 
     @property
     def share(self) -> float:
@@ -61,7 +64,8 @@ def detect(ctx: Context) -> Draft | None:
         draft.title = f"{worst.share:.0%} of the launches wait for their own kernel: launch blocking is on"
         # Waking up after the kernel is host work that vanishes; what an ordinary launch costs beyond the fastest is open.
         limit = worst.call_ns - int(worst.per_step * ctx.threshold("fastest_launch"))
-        draft.edits = [Edit(calls=is_kind(ctx.run, CallKind.LAUNCH), waits=False)]
+        fastest = Factor(1.0, 1.0, min(ctx.threshold("fastest_launch") * worst.per_step / max(worst.own_ns, 1), 1.0))
+        draft.edits = [Edit(calls=is_kind(ctx.run, CallKind.LAUNCH), own=fastest, waits=False)]
         draft.change = Change(host_ns=worst.return_ns, wait_ns=worst.wait_ns, limit_ns=limit)
         draft.facts |= {"blocked_share": round(worst.share, 4), "wait_per_step_ns": worst.wait_ns + worst.return_ns}
         draft.scope["ranks"] = sorted(one.rank for one in blocked if one.rank >= 0)
@@ -88,5 +92,6 @@ def _launches(run: Run) -> list[Launches]:
             start, end = side.start[chosen], side.end[chosen]
             after = end - np.maximum(work.end[last[side.call[chosen]]], start)
             wait, back, whole = (int(part.sum()) // n for part in (side.wait[chosen], after[after > 0], end - start))
-            result.append(Launches(rank, process, count, count / n, int((after >= 0).sum()), wait, back, whole))
+            own_ns = int(side.cost.launch_ns * (1 - LAUNCH) * count / n)
+            result.append(Launches(rank, process, count, count / n, int((after >= 0).sum()), wait, back, whole, own_ns))
     return result

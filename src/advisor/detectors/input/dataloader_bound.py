@@ -11,10 +11,9 @@ from advisor.derive.host import driving_threads
 from advisor.derive.intervals import IntervalSet, covered, intersect, length, union
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import Steady, steadies, steady
-from advisor.detectors.input.loading import Loading, change, edits, evidence, gain, loading
+from advisor.detectors.input.loading import Loading, change, edits, edits_of, evidence, gain, loading
 from advisor.detectors.words import time_text
 from advisor.model import CopyKind, Run
-from advisor.replay.changes import Edit
 from advisor.rules.contract import Context, Draft, NotApplicable
 
 # Functions that hand out, read or assemble a batch, as frames name them.
@@ -82,7 +81,7 @@ def _between_steps(ctx: Context, judged: Steady) -> Draft | None:
     return Draft(
         title=f"The host spends {time_text(typical)} between steps outside CUDA calls{then}: most often this is data loading",
         confidence="low",
-        edits=[Edit(intervals=_gaps(one)[0], of=(one.step.rank, one.step.process)) for one in steadies(ctx.run)],
+        edits=edits_of(ctx.run, [(one, _gaps(one)[0]) for one in steadies(ctx.run)]),
         change=gone,
         subject=["between steps"],
         facts={"gap_ns": typical, "loader_ns": wait, "gpu_idle_ns": typical, "copy_follows": copied},

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.activity import loader_ranges
+from advisor.derive.calls import LAUNCHES, CallKind
 from advisor.derive.host import driving_threads
 from advisor.derive.intervals import IntervalSet, covered, union
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steady import Steady, steadies
 from advisor.model import Evidence, Run
-from advisor.replay.changes import Edit
+from advisor.replay.changes import GONE, Edit
 from advisor.rules.contract import Change, NotApplicable
 
 SINGLE = "_SingleProcessDataLoaderIter"
@@ -39,8 +41,31 @@ class Loading:
 
 def edits(run: Run) -> list[Edit]:
     """On all ranks the loader's time leaves the thread that drives the GPU."""
-    found = run.derived(_of_all)
-    return [Edit(intervals=one.when, of=(steady.step.rank, steady.step.process)) for steady, one in found if one is not None]
+    return edits_of(run, [(steady, one.when) for steady, one in run.derived(_of_all) if one is not None])
+
+
+def edits_of(run: Run, loading: Sequence[tuple[Steady, IntervalSet]]) -> list[Edit]:
+    """The same for intervals in which batches are made: they vanish, and so do the waits for a batch's copy to the GPU.
+
+    Batches of worker processes come in pinned memory, and their copy need not be waited for.
+    """
+    waits = np.zeros(len(run.table("runtime_calls")), bool)
+    for steady, when in loading:
+        waits[steady.side.call[_copied_waiting(steady, when)]] = True
+    gone = [Edit(intervals=when, of=(steady.step.rank, steady.step.process)) for steady, when in loading]
+    return [*gone, Edit(calls=waits, own=GONE, waits=False)] if waits.any() else gone
+
+
+def _copied_waiting(steady: Steady, when: IntervalSet) -> list[int]:
+    """Positions in `Steady.side` of the waits for copies between the making of a batch and the first launch after it."""
+    side, found = steady.side, []
+    for first in np.flatnonzero(covered(when, side.start - side.before, side.start) > 0).tolist():
+        at = first
+        while at < len(side) and side.kind[at] not in LAUNCHES:
+            if at > first and side.kind[at] == CallKind.SYNC_STREAM and side.kind[at - 1] == CallKind.COPY:
+                found.append(at)
+            at += 1
+    return found
 
 
 def loading(run: Run, steady: Steady) -> Loading | None:
