@@ -10,14 +10,14 @@ import pytest
 
 from advisor.detectors.words import counted
 from advisor.ingest import load
-from advisor.model import Fix, Options, Run
+from advisor.model import Device, Fix, Options, Run
 from advisor.report import render
 from advisor.rules.engine import analyze
 from advisor.rules.fixes import filled, fixes_for
 from advisor.rules.rule import FixTemplate, Rule
 from advisor.rules.validity import Validity, newest_torch
 from build.reports import starved_loader
-from build.workload import Workload
+from build.workload import H200, V100, Workload
 
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 
@@ -43,6 +43,18 @@ def test_what_the_run_cannot_have_stands_behind() -> None:
     assert old[1].caveats == ["Needs torch 2.0, which is newer than the recording."]
     assert [fix.id for fix in fixes_for(rule, None, {}, None, None)] == ["compile", "foreach"]
     assert [fix.id for fix in fixes_for(rule, None, {}, None, (2, 4), newest=(1, 9))] == ["compile", "foreach"]
+
+
+@pytest.mark.parametrize(
+    ("device", "order"), [(H200, ["compile", "library"]), (V100, ["library", "compile"]), (None, ["compile", "library"])]
+)
+def test_what_needs_triton_stands_behind_on_old_gpus(device: Device | None, order: list[str]) -> None:
+    compiled = replace(template("compile", Validity()), snippet="model = torch.compile(model)")
+    rule = Rule(id="a", family="b", title="c", summary="d", fixes=(compiled, template("library", Validity())))
+    fixes = fixes_for(rule, None, {}, device, None)
+    assert [fix.id for fix in fixes] == order
+    told = [text for fix in fixes for text in fix.caveats]
+    assert ([text.startswith("Recent releases of Triton") for text in told] == [True]) is (device is V100)
 
 
 def test_a_finding_without_a_fix_says_why() -> None:

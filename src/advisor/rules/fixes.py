@@ -11,6 +11,13 @@ from advisor.rules.rule import PLACEHOLDER, FixTemplate, Rule
 from advisor.rules.validity import Version, text_of
 
 # Snippets are pasted into shells and programs, and facts come from files of strangers: only harmless characters pass.
+# torch.compile without another backend, and libraries written in Triton. Its releases drop compute capability 7.0, then 7.5.
+_TRITON = re.compile(r"torch\.compile\b|torch_compile=True|\bliger|use_liger_kernel|LigerKernel")
+_TRITON_SURE = (8, 0)
+_OLD_GPU = (
+    "Recent releases of Triton generate no code for this GPU any more: check that it works with the torch that is installed; "
+    "fused operators of libraries and CUDA graphs do without it."
+)
 _HARMLESS = {"bash": re.compile(r"[\w.,:/=+@%-]*"), "other": re.compile(r"[\w .,:/=+@%()\[\]-]*")}
 
 
@@ -27,7 +34,7 @@ def fixes_for(
 
     A fix that cannot hold on this device or version is left out; one that may, because the input does not tell, keeps
     the condition as a caveat. Fixes that need a torch after `newest`, the last when the run was recorded, stand behind
-    those that hold as it was. KeyError for an id that the rule lacks.
+    those that hold as it was, and on GPUs before 8.0 those that need Triton. KeyError for an id that the rule lacks.
     """
     templates = _templates(rule, ids)
 
@@ -35,7 +42,10 @@ def fixes_for(
         least = fix.valid.min_torch
         return torch is None and newest is not None and least is not None and least > newest
 
-    templates.sort(key=lambda fix: (later(fix), fix.framework != framework))  # stable: the given order stays
+    old = device is not None and device.compute_capability is not None and device.compute_capability < _TRITON_SURE
+    templates.sort(
+        key=lambda fix: (later(fix), old and needs_triton(fix), fix.framework != framework)
+    )  # stable: the given order stays
     fixes = []
     for template in templates:
         failing, unknown = template.valid.judge(device, torch)
@@ -53,11 +63,20 @@ def fixes_for(
                 snippet=filled(template, facts),
                 safety=template.safety,
                 effort=template.effort,
-                caveats=[*template.caveats, *(text[0].upper() + text[1:] + "." for text in unknown)],
+                caveats=[
+                    *template.caveats,
+                    *([_OLD_GPU] if old and needs_triton(template) else []),
+                    *(text[0].upper() + text[1:] + "." for text in unknown),
+                ],
                 references=list(template.references),
             )
         )
     return fixes
+
+
+def needs_triton(fix: FixTemplate) -> bool:
+    """Whether Triton generates the kernels of a fix, as for torch.compile and Liger."""
+    return _TRITON.search(fix.snippet) is not None
 
 
 def no_fix(rule: Rule, ids: Sequence[str] | None, device: Device | None, torch: Version | None) -> list[str]:

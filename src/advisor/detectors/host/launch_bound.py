@@ -91,7 +91,6 @@ def detect(ctx: Context) -> Draft | None:
         },
         evidence=[_by_part(judged, parts), _by_operator(ctx.run, judged, parts)],
         scope={"ranks": [step.rank]} if step.rank >= 0 else {},
-        fixes=_fixes(ctx),
     )
     if parts.graphs or compiled:
         draft.confidence = "low"
@@ -100,13 +99,6 @@ def detect(ctx: Context) -> Draft | None:
             f"of issuing lie outside, and {time_text(parts.issuing - parts.capture)} stay."
         )
     return draft
-
-
-def _fixes(ctx: Context) -> list[str]:
-    """torch.compile first where its code generator surely works; before compute capability 8.0 it depends on the release."""
-    capability = ctx.device.compute_capability if ctx.device else None
-    old = capability is not None and capability < (8, 0)
-    return ["cuda-graphs", "compile", "larger-batch"] if old else ["compile", "cuda-graphs", "larger-batch"]
 
 
 @dataclass(frozen=True)
