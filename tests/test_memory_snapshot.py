@@ -213,6 +213,18 @@ def test_beside_a_trace_it_lies_on_the_same_time_line(tmp_path: Path) -> None:
     assert not run.table("allocator_events").has("time") and len(run.table("allocator_events")) == 2
 
 
+def test_the_memory_picture_is_drawn_from_a_snapshot(tmp_path: Path) -> None:
+    from advisor.pictures.curves import memory_curves
+
+    run = small().to_run(tmp_path)
+    [curve] = memory_curves(run)
+    assert (curve.rank, curve.device, curve.peak_allocated, curve.peak_reserved) == (None, 0, 12 * MIB, 20 * MIB)
+    assert curve.allocated.value[-1] == 4 * MIB and curve.reserved is not None and set(curve.reserved.value) == {20 * MIB}
+    untimed = Allocator(times=False)
+    untimed.alloc(MIB)
+    assert memory_curves(untimed.to_run(tmp_path)) == []
+
+
 def test_snapshots_belong_to_ranks(tmp_path: Path) -> None:
     for rank in range(2):
         folder = tmp_path / f"rank-{rank}"

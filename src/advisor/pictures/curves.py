@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.derive.detail import fewer, thinned
+from advisor.derive.fragmentation import memory_lines
 from advisor.derive.intervals import union
-from advisor.derive.memory import allocator_use
+from advisor.derive.memory import allocator_use, capacity_of
 from advisor.derive.steps import steps
 from advisor.model import MemorySource, Run, Table, ThrottleReason
 from advisor.model.pictures import Curve, Intervals, MemoryCurve, SampleCurves, Samples
@@ -57,9 +58,29 @@ def curve(time: npt.NDArray[np.int64], value: npt.NDArray[np.int64] | npt.NDArra
 def memory_curves(run: Run) -> list[MemoryCurve]:
     """The allocator of every GPU over the whole recording; of many GPUs those that use most.
 
-    Of the fuller recording where the light one holds no memory events.
+    Of the fuller recording where the light one holds no memory events; of a memory snapshot where no trace holds any.
     """
-    return _memory_of(run) or (_memory_of(run.fuller) if run.fuller is not None else [])
+    return _memory_of(run) or (_memory_of(run.fuller) if run.fuller is not None else []) or _memory_of_snapshots(run)
+
+
+def _memory_of_snapshots(run: Run) -> list[MemoryCurve]:
+    """The allocators whose history a snapshot holds with times; an order alone cannot be drawn over time."""
+    lines = [line for line in memory_lines(run) if line.time is not None and len(line.time)][:MOST_GPUS]
+    most = max(min(MEMORY_POINTS, ALL_POINTS // max(2 * len(lines), 1)), 40)
+    return [
+        MemoryCurve(
+            rank=line.rank if line.rank >= 0 else None,
+            device=line.device,
+            allocated=curve(line.time, line.allocated, most),
+            reserved=curve(line.time, line.reserved, most),
+            capacity=capacity_of(run, line.rank, line.device),
+            peak_allocated=int(line.allocated.max()),
+            peak_reserved=int(line.reserved.max()),
+            step_start_ns=_step_starts(run, line.rank),
+        )
+        for line in lines
+        if line.time is not None
+    ]
 
 
 def _memory_of(run: Run) -> list[MemoryCurve]:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 # What to record where a picture has nothing to show.
 _NO_TRACE = "no trace of the program was given: a torch.profiler trace or an Nsight Systems export"
 _NO_STEPS = "no step of any length was found"
-_NO_MEMORY = "no memory events were recorded: torch.profiler with profile_memory=True"
+_NO_MEMORY = "no memory events were recorded: torch.profiler with profile_memory=True, or a memory snapshot with a history"
 _NO_SAMPLES = "no device samples were given: nvidia-smi -q -x -l 1 -f smi.xml, beside the trace"
 _NO_GPU = "no GPU work was recorded"
 
