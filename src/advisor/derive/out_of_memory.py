@@ -130,3 +130,8 @@ def _cause(one: Failure, loose: int) -> Cause:
     if fragmented:
         return Cause.FRAGMENTATION
     return Cause.LIMIT if one.free is not None and free >= one.requested else Cause.CAPACITY
+
+
+def pressed(run: Run) -> bool:
+    """Whether the allocator ran out of memory, or nearly did: what is free on the device is then not the program's to use."""
+    return bool(failures(run)) or bool((run.table("allocator_summaries")["retries"] > 0).any())

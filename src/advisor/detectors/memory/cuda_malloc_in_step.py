@@ -11,6 +11,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.memory import DriverAllocations, driver_allocations
 from advisor.derive.nesting import thread_keys
 from advisor.derive.steps import steps
+from advisor.detectors.memory.allocator_settings import against_holes, allocator_settings
 from advisor.detectors.words import count_text, time_text
 from advisor.model import Evidence, Run
 from advisor.replay.changes import GONE, Edit
@@ -26,6 +27,8 @@ def detect(ctx: Context) -> Draft | None:
     if found is None or found.own_ns + found.wait_ns < ctx.threshold("min_share") * pace.step_ns:
         return None
     both = found.own_ns + found.wait_ns
+    settings = allocator_settings(run)
+    growing = [name for name in against_holes(settings) if name == "expandable-segments"]
     calls = run.table("runtime_calls")
     gone = np.zeros(len(calls), bool)
     for one in everywhere:  # a fix of the program frees all ranks
@@ -40,7 +43,9 @@ def detect(ctx: Context) -> Draft | None:
             "frees_per_step": round(found.frees, 1),
             "own_ns": found.own_ns,
             "wait_ns": found.wait_ns,
+            **settings.facts,
         },
+        fixes=["no-empty-cache", *growing, "largest-first"],
         evidence=[_by_name(run, found)],
         locations=locations(
             run,

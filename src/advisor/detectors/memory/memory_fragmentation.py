@@ -6,7 +6,7 @@ from advisor.derive.allocation_sites import holders
 from advisor.derive.allocator import History, histories
 from advisor.derive.fragmentation import Held, held
 from advisor.derive.memory import AllocatorUse, allocator_use, capacity_of
-from advisor.derive.out_of_memory import failures
+from advisor.derive.out_of_memory import failures, pressed
 from advisor.detectors.memory.allocator_settings import against_holes, allocator_settings
 from advisor.detectors.words import size_text
 from advisor.model import Evidence
@@ -30,13 +30,13 @@ def detect(ctx: Context) -> Draft | None:
 def _by_snapshot(ctx: Context, snapshots: list[tuple[History, Held]]) -> Draft | None:
     """Holes are known one by one."""
     failed = {(one.rank, one.device) for one in failures(ctx.run)}
-    retried = bool((ctx.run.table("allocator_summaries")["retries"] > 0).any())
+    tight = pressed(ctx.run)
     found = [
         (history, state)
         for history, state in snapshots
         if _loose(
             ctx, state.holes, state.reserved, capacity_of(ctx.run, history.rank, history.device),
-            pressed=retried or (history.rank, history.device) in failed,
+            tight=tight,
         )
     ]  # fmt: skip
     if not found:
@@ -129,11 +129,11 @@ def _warning(ctx: Context, loose: list[AllocatorUse]) -> Draft:
     )
 
 
-def _loose(ctx: Context, unused: int, reserved: int, capacity: int | None, pressed: bool = False) -> bool:
-    """A large part of the reserved memory is unused, and it matters on this GPU. pressed: allocations failed or were retried."""
+def _loose(ctx: Context, unused: int, reserved: int, capacity: int | None, tight: bool = False) -> bool:
+    """A large part of the reserved memory is unused, and it matters on this GPU. tight: allocations failed or were retried."""
     if unused < ctx.threshold("min_share") * max(reserved, 1):
         return False
-    if pressed:
+    if tight:
         return True
     if capacity is not None:
         return reserved >= ctx.threshold("nearly_full") * capacity or unused >= ctx.threshold("min_share") * capacity

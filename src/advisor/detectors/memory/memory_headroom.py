@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.derive.out_of_memory import pressed
 from advisor.detectors.memory.room import room
 from advisor.detectors.words import size_text
 from advisor.model import Evidence
@@ -12,7 +13,7 @@ def detect(ctx: Context) -> Draft | None:
     used = room(ctx.run)
     if used is None:
         raise NotApplicable("the input does not tell how much of the GPU's memory was in use")
-    if used.share > ctx.threshold("most_used"):
+    if used.share > ctx.threshold("most_used") or pressed(ctx.run):
         return None
     free = used.capacity - used.peak
     return Draft(
