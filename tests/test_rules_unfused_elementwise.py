@@ -43,6 +43,9 @@ def test_a_chain_becomes_one_kernel_as_long_as_its_longest() -> None:
     found = judge(loop((ADD, 300), (GELU, 500), (MUL, 200)).to_run(), RULE)
     finding = found.finding
     assert found.part() == pytest.approx(500 / 2000, abs=0.01)
+    # At worst a third of what the two others move is still read, by the kernel that stays.
+    assert found.part("low") == pytest.approx((500 - 500 * 0.33) / 2000, abs=0.01)
+    assert found.part("high") == pytest.approx(found.part(), abs=0.01)
     assert finding.title == "30 pointwise kernels a step in 10 chains pass their data through memory again and again"
     assert finding.facts["mean_chain_length"] == 3.0
     assert finding.facts["time_share_frac"] == pytest.approx(0.5, abs=0.01)

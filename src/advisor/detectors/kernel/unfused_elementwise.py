@@ -14,7 +14,7 @@ from advisor.derive.phases import optimizer_calls
 from advisor.derive.sequence import Sequence, on_gpu, runs_of, sequence, sequences, source_lines
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
-from advisor.replay.changes import Edit
+from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft
 
 # A compiler merges these with their neighbours; a reduction or softmax can end a fused kernel. Norm kernels are fused already.
@@ -50,7 +50,7 @@ def detect(ctx: Context) -> Draft | None:
     kernels = found.count(chained)
     return Draft(
         title=f"{kernels} pointwise kernels a step in {chains} chains pass their data through memory again and again",
-        edits=[Edit(work=_on_all_ranks(ctx), vanish=True)],
+        edits=_edits(ctx),
         change=Change(host_ns=host, gpu_ns=gpu, limit_ns=gpu + host),
         facts={
             "kernels_per_step": kernels,
@@ -73,13 +73,19 @@ def _chains(ctx: Context, found: Sequence) -> tuple[Array, Array, Array]:
     return chain, lengths, chained
 
 
-def _on_all_ranks(ctx: Context) -> Array:
-    """What a compiler takes away on every rank, as a mask over `gpu_work`."""
-    gone = np.zeros(len(gpu_work(ctx.run)), bool)
+def _edits(ctx: Context) -> list[Edit]:
+    """On every rank one kernel a chain stays. At worst it also reads what the others read beside the chain's own data."""
+    gone, stays = (np.zeros(len(gpu_work(ctx.run)), bool) for _ in range(2))
+    lost = kept = 0
     for found in sequences(ctx.run):
         chain, lengths, chained = _chains(ctx, found)
-        gone |= on_gpu(ctx.run, found, chained & ~_longest(found, chain, len(lengths)))
-    return gone
+        longest = _longest(found, chain, len(lengths))
+        gone |= on_gpu(ctx.run, found, chained & ~longest)
+        stays |= on_gpu(ctx.run, found, chained & longest)
+        lost += int(found.gpu_ns[chained & ~longest].sum())
+        kept += int(found.gpu_ns[chained & longest].sum())
+    worst = 1 + ctx.threshold("other_operand") * lost / max(kept, 1)
+    return [Edit(work=gone, vanish=True), Edit(work=stays, gpu=Factor(worst, 1.0, 1.0))]
 
 
 def _optimizer(run: Run, found: Sequence) -> Array:
