@@ -95,9 +95,22 @@ def test_marks_for_a_recording_without_any(tmp_path: Path) -> None:
             "name": f"kernel_{i * i % 7}_{i}",
             "pid": 0,
             "tid": 7,
-            "ts": (EPOCH // 1000 + i * 2500 + 100),
+            "ts": (EPOCH // 1000 + 90_000 + i * 2500),  # the GPU is two windows behind
             "dur": 1500,
             "args": {"device": 0, "stream": 7, "correlation": i + 1},
+        }
+        for i in range(16)
+    ]
+    events += [
+        {
+            "ph": "X",
+            "cat": "cuda_runtime",
+            "name": "cudaLaunchKernel",
+            "pid": 42,
+            "tid": 42,
+            "ts": (EPOCH // 1000 + i * 2500 + 100),
+            "dur": 5,
+            "args": {"correlation": i + 1},
         }
         for i in range(16)
     ]
@@ -173,3 +186,26 @@ def test_any_value_in_any_place(tmp_path_factory: pytest.TempPathFactory, value:
         assert "\n" not in str(error)
     else:
         assert len(run.traces) == 1
+
+
+def window(folder: Path, name: str, at_ms: int) -> None:
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": EPOCH // 1000 + at_ms * 1000, "dur": 10}
+    event["args"] = {"device": 0, "stream": 7, "correlation": 1}
+    (folder / name).write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
+
+
+def test_of_several_recordings_the_last_that_all_ranks_have_is_used(tmp_path: Path) -> None:
+    for rank, count in ((0, 3), (1, 2)):
+        folder = tmp_path / f"rank-{rank}"
+        windows = [{"file": f"window-{i}-timing.json", "recording": i, "first_step": 10 * i} for i in range(count)]
+        write(folder, manifest(rank=rank, world_size=2, windows=windows))
+        for i in range(count):
+            window(folder, f"window-{i}-timing.json", 100 * i)
+    run = advisor.load([tmp_path])
+    used = sorted("/".join(Path(trace.path).parts[-2:]) for trace in run.traces if trace.format == "torch-trace")
+    assert used == ["rank-0/window-1-timing.json", "rank-1/window-1-timing.json"]
+    assert [n.message for n in run.notices if n.code == "recordings"] == [
+        "the run was recorded 3 times; recording 2 is used (name its files to see another)"
+    ]
+    alone = advisor.load([tmp_path / "rank-0" / "window-0-timing.json"])
+    assert len(alone.traces) == 1 and not any(n.code == "recordings" for n in alone.notices)

@@ -66,7 +66,8 @@ def _timed(run: Run) -> Marks:
     if not len(timed):
         return NONE
     recorded = timed.take(timed["state"] == int(StepState.RECORDED))
-    lengths = [run.table(name) for name in ("kernels", "copies") if len(run.table(name))]
+    # The host's side: the GPU may still be busy with steps from before the window when its last step ends on the host.
+    lengths = [table for name in ("runtime_calls", "host_ops") if len(table := run.table(name))]
     if not lengths:
         return NONE
     first, last = min(int(t["start"].min()) for t in lengths), max(int(t["end"].max()) for t in lengths)

@@ -46,6 +46,7 @@ class Attachment:
         self._window: Window | None = None
         self._queue: list[tuple[Any, int]] = []
         self._reason = ""
+        self._recordings = 0
         self._windows: list[dict[str, Any]] = []
         self._notices: list[dict[str, str]] = []
         self._spent_ns = self._most_ns = 0  # the hook's own time in steps outside windows
@@ -148,12 +149,13 @@ class Attachment:
 
     def _finished(self, window: Window) -> None:
         assert self._bundle is not None
-        self._windows.append({**window.document(), "reason": self._reason})
+        self._windows.append({**window.document(), "recording": self._recordings, "reason": self._reason})
         self._window = None
         self._clock.disturb(seconds=window.after_s)
         self._bundle.pack(window.file)
         if not self._queue:
             self._plan.recorded(self._clock.count, self._reason)
+            self._recordings += 1
         self._manifest(finished=False)
 
     def _notice(self, code: str, message: str) -> None:

@@ -44,7 +44,7 @@ class TraceHandler:
         part = file.with_suffix(".part")
         profile.export_chrome_trace(str(part))
         os.replace(part, file)
-        self._windows.append({"file": file.name, "kind": "given"})
+        self._windows.append({"file": file.name, "kind": "given", "recording": len(self._windows)})
         self._bundle.pack(file)
         self._manifest(finished=False)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from advisor.ingest.bundle import one_recording
 from advisor.ingest.clocks import named, place
 from advisor.ingest.ranks import assign, assign_beside, choose
 from advisor.model import Capture, Device, Notice, Options, Run, Strings, Table, Trace, device_table
@@ -35,6 +36,7 @@ def join(traces: Sequence[Trace], options: Options | None = None) -> Run:
     """
     options = options or Options()
     notices: list[Notice] = []
+    traces = one_recording(traces, notices)
     events = [trace for trace in traces if any(len(trace.table(name)) for name in _OF_THE_PROGRAM)]
     beside = [trace for trace in traces if not any(trace is event for event in events)]
     ranked = assign(events, options.rank, notices)

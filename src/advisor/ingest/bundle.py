@@ -6,18 +6,20 @@ were not recorded, and what the program ran on. The windows beside it are read b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from advisor.ingest.source import Source
-from advisor.model import Device, InputError, Table, Trace
+from advisor.model import Device, InputError, Notice, Table, Trace
 from advisor.model.run import PERFORMANCE_VARIABLES
 from advisor.model.schema import StepState
 
-__all__ = ["claims", "read"]
+__all__ = ["claims", "one_recording", "read"]
 
 _SCHEMA = "advisor.bundle/1"
 _MOST_BYTES = 64 << 20
@@ -34,7 +36,8 @@ class _Steps(msgspec.Struct):
 
 
 class _Window(msgspec.Struct):
-    kind: str = ""
+    file: str = ""
+    recording: int = 0
     first_step: int = 0
     step_edges_ns: list[int] = msgspec.field(default_factory=list)
 
@@ -98,11 +101,37 @@ def read(source: Source, *, processes: int | None = None) -> Trace:
     trace.facts = {fact: value for name, fact in _FACTS.items() if (value := getattr(about, name))}
     trace.devices = [_device(device, trace.rank) for device in about.devices]
     trace.tables = {"step_times": _step_times(found)}
+    trace.recordings = {window.file.removesuffix(".gz"): window.recording for window in found.windows}
     for notice in found.notices:
         trace.notice(f"hook-{notice.code}" if not notice.code.startswith("hook") else notice.code, notice.message)
     if not found.finished:
         trace.notice("hook-unfinished", "the program ended before its recording was closed; what was written until then is used")
     return trace
+
+
+def one_recording(traces: Sequence[Trace], notices: list[Notice]) -> list[Trace]:
+    """Without the windows of all but one of the recordings of a run: the last that every rank has.
+
+    Windows of one recording lie side by side in time on all ranks; those of different ones must not be mixed.
+    """
+    number = {}  # of a trace, by its place
+    manifests = {_folder(trace): trace.recordings for trace in traces if trace.recordings}
+    for place, trace in enumerate(traces):
+        found = manifests.get(_folder(trace), {}).get(PurePath(trace.path.replace("::", "/")).name.removesuffix(".gz"))
+        if found is not None:
+            number[place] = found
+    if len(set(number.values())) < 2:
+        return list(traces)
+    there = [{number[place] for place in number if _folder(traces[place]) == folder} for folder in manifests]
+    common = set.intersection(*(each for each in there if each)) or set(number.values())
+    used = max(common)
+    text = f"the run was recorded {len(set(number.values()))} times; recording {used + 1} is used (name its files to see another)"
+    notices.append(Notice("recordings", text))
+    return [trace for place, trace in enumerate(traces) if number.get(place, used) == used]
+
+
+def _folder(trace: Trace) -> str:
+    return str(PurePath(trace.path.replace("::", "/")).parent)
 
 
 def _device(device: _Device, rank: int | None) -> Device:

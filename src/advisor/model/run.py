@@ -49,6 +49,7 @@ class Trace:
     `local_clock` says that epoch_ns was read from a clock without a time zone, as nvidia-smi prints it.
     `environment` holds only variables of the fixed list in `PERFORMANCE_VARIABLES`; `facts` what the file states about
     versions and the job (cuda_driver_version, cuda_runtime_version, nccl_version, backend, torch_version, driver_version).
+    `recordings`, of a manifest: for each file beside it that holds a window, which recording of the run it belongs to.
     """
 
     path: str
@@ -65,6 +66,7 @@ class Trace:
     environment: dict[str, str] = field(default_factory=dict)
     facts: dict[str, str | int | float] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
+    recordings: dict[str, int] = field(default_factory=dict)
 
     def table(self, name: str) -> Table:
         return self.tables.get(name) or Table(name)
