@@ -80,11 +80,11 @@ def check_document(document: dict[str, Any]) -> None:
                 open_ends.pop()
             assert not open_ends or start + duration <= open_ends[-1], "events of one row must nest"
             open_ends.append(start + duration)
+    begins = {row: {start for start, _ in spans} for row, spans in rows.items()}
     for ends in flows.values():
         assert [event["ph"] for event in ends] == ["s", "f"] and ends[1]["bp"] == "e"
-        for event in ends if ends[0]["name"] == "ac2g" else []:  # an arrow hangs on an event that is open there
-            spans = rows[event["pid"], event["tid"]]
-            assert any(start <= ns(event["ts"]) <= start + duration for start, duration in spans)
+        for event in ends if ends[0]["name"] == "ac2g" else []:  # an arrow hangs on an event that begins there
+            assert ns(event["ts"]) in begins[event["pid"], event["tid"]]
 
 
 def of_category(document: dict[str, Any], category: str) -> list[dict[str, Any]]:
@@ -311,7 +311,7 @@ def test_a_log_alone_has_tables_and_no_trace(tmp_path: Path, capfd: pytest.Captu
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("path", largest(4), ids=lambda path: path.name[:40])
+@pytest.mark.parametrize("path", largest(2), ids=lambda path: path.name[:40])
 def test_public_recordings_become_documents_that_viewers_open(path: Path) -> None:
     check_document(export(advisor.load(path), everything=True))
 

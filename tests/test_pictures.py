@@ -329,7 +329,7 @@ def test_throttling_is_told_in_intervals() -> None:
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("path", largest(6), ids=lambda path: path.name[:40])
+@pytest.mark.parametrize("path", largest(4), ids=lambda path: path.name[:40])
 def test_public_recordings_stay_small_and_agree(path: Path) -> None:
     run = advisor.load(path)
     checked(run, advisor.analyze(run, pictures=True))
