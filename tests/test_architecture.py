@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "advisor"
 ALL = {
-    "compare",
+    "comparing",
     "config",
     "gates",
     "model",
@@ -39,12 +39,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rules": {"model", "derive", "replay", "pictures"},
     "detectors": {"model", "derive", "replay", "rules.contract"},
     "report": {"model"},
-    "compare": {"model"},
     "publish": set(),
     "gates": {"model", "rules.rule"},
     "config": {"model", "rules.rule", "gates"},
     "plot": {"model", "report.colors", "report.text", "report.summary"},
     "export": {"model", "derive", "replay", "pictures"},
+    "comparing": {"model"},
     "cli": ALL,
     "api": ALL,
     "hook": {"model", "ingest", "rules"},

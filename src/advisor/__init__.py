@@ -21,8 +21,10 @@ __all__ = [
     "__version__",
     "analyze",
     "attach",
+    "compare",
     "info",
     "load",
+    "load_report",
     "on_signal",
     "on_slow_step",
     "on_touch",
@@ -31,7 +33,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from advisor.api import InputError, Options, analyze, info, load, render
+    from advisor.api import InputError, Options, analyze, compare, info, load, load_report, render
     from advisor.hook import Attachment, Schedule, attach, on_signal, on_slow_step, on_touch, on_trace_ready
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor import ingest
 from advisor.model import InputError, Options, Report, Run, display
+from advisor.model.comparison import Comparison
 from advisor.report import render as _render
 
 if TYPE_CHECKING:
@@ -125,11 +127,36 @@ def analyze(run: Run, **arguments: Any) -> Report:
     return engine.analyze(run, **arguments)
 
 
-def render(report: Report, format: str, **style: Any) -> str:
+def load_report(path: str | os.PathLike[str]) -> Report:
+    """A report that `advisor analyze --format json` wrote. InputError for a file that is none, or of another version."""
+    from advisor.ingest import saved_report
+    from advisor.ingest.source import Source
+
+    return saved_report.read(Source(Path(path)))
+
+
+def compare(base: Report | Sequence[Report], head: Report | Sequence[Report]) -> Comparison:
+    """What became of the base: one report a side, or one for each repeat."""
+    from advisor import comparing
+
+    sides = ([side] if isinstance(side, Report) else list(side) for side in (base, head))
+    first, second = (
+        [comparing.Recording(f"{name} {number}", report) for number, report in enumerate(side, 1)]
+        for name, side in zip(("base", "head"), sides, strict=True)
+    )
+    return comparing.compare(first, second)
+
+
+def render(report: Report | Comparison, format: str, **style: Any) -> str:
     """The report as text in one of `advisor.report.FORMATS`; arguments by keyword as `advisor.report.render` has them.
+    A comparison in one of `advisor.report.comparison.FORMATS`, which knows `all_findings` besides.
 
     sarif explains its rules by the pages of all built-in rules, unless `rule_pages` gives others.
     """
+    if isinstance(report, Comparison):
+        from advisor.report import comparison
+
+        return comparison.render(report, format, **style)
     if format == "sarif" and "rule_pages" not in style:
         from advisor.rules.catalogue import catalogue
         from advisor.rules.describe import pages
@@ -138,4 +165,4 @@ def render(report: Report, format: str, **style: Any) -> str:
     return _render(report, format, **style)
 
 
-__all__ = ["InputError", "Options", "analyze", "info", "load", "render"]
+__all__ = ["InputError", "Options", "analyze", "compare", "info", "load", "load_report", "render"]

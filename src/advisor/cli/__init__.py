@@ -26,6 +26,7 @@ _READER_LEFT = 141  # as a shell says of a program that SIGPIPE ended
 COMMANDS: dict[str, tuple[str, str]] = {
     "analyze": ("advisor.cli.analyze:command", "Find what holds a training run back and print ranked fixes."),
     "comment": ("advisor.cli.comment:command", "Post a report as a comment on a pull request, or update it."),
+    "compare": ("advisor.cli.compare:command", "Compare two runs: faster or slower beyond noise, and what changed."),
     "info": ("advisor.cli.info:command", "Say what recordings hold, without judging them."),
     "export": ("advisor.cli.export:command", "Write recordings for other tools: Perfetto with our tracks, Parquet tables."),
     "rules": ("advisor.cli.rules:command", "List the rules and what each needs in the input."),
@@ -39,6 +40,7 @@ Examples:
   advisor analyze trace.json.gz
   advisor analyze traces/ smi.csv --format json
   advisor analyze "rank*.json.gz" --fail-on high
+  advisor compare before.json.gz after.json.gz
   advisor info report.sqlite
 
 \b

@@ -35,7 +35,7 @@ def steps_option(ctx: click.Context, option: click.Parameter, value: str | None)
         raise click.BadParameter(str(error), ctx, option) from error
 
 
-def _positive(ctx: click.Context, option: click.Parameter, value: float | None) -> float | None:
+def positive(ctx: click.Context, option: click.Parameter, value: float | None) -> float | None:
     if value is not None and not 0 < value < float("inf"):
         raise click.BadParameter("must be a finite number above 0", ctx, option)
     return value
@@ -90,14 +90,14 @@ def _options(function: Any) -> Any:
             click.option(
                 "--items-per-step",
                 type=float,
-                callback=_positive,
+                callback=positive,
                 metavar="N",
                 help="Samples or tokens a step, to print the throughput.",
             ),
             click.option(
                 "--gpu-hour-cost",
                 type=float,
-                callback=_positive,
+                callback=positive,
                 metavar="X",
                 help="Price of a GPU hour, to print what each finding costs a day on the job's GPUs.",
             ),

@@ -26,12 +26,15 @@ class FormatFile(click.ParamType):
 
     name = "format=file"
 
+    def __init__(self, formats: Iterable[str] = FORMATS) -> None:
+        self.formats = list(formats)
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         if isinstance(value, tuple):
             return value
         form, equals, file = str(value).partition("=")
-        if form not in FORMATS or not equals:
-            self.fail(f"write FORMAT=FILE, FORMAT one of {', '.join(FORMATS)}", param, ctx)
+        if form not in self.formats or not equals:
+            self.fail(f"write FORMAT=FILE, FORMAT one of {', '.join(self.formats)}", param, ctx)
         if not file or file == "-":
             self.fail(f"{form}= needs the name of a file", param, ctx)
         return form, file

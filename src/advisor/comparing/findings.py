@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from advisor.compare.recordings import Repeats
+from advisor.comparing.recordings import Repeats
 from advisor.model import Finding, RuleOutcome
 from advisor.model.comparison import STATUSES, CategoryChange, FindingChange, Status, StepChange
 from advisor.model.report import REPORTED_UNDER, SEEN_BUT_SMALL, SEVERITIES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from advisor.compare.recordings import Recording, Repeats
+from advisor.comparing.recordings import Recording, Repeats
 from advisor.model.comparison import Conclusion, Difference
 
 ALL: tuple[Conclusion, ...] = ("step", "categories", "kernels", "findings", "promises")
@@ -79,7 +79,7 @@ def _work(base: Repeats, head: Repeats) -> Iterator[Difference]:
     items = (base.items, head.items)
     if None not in items and items[0] != items[1]:
         message = "the steps hold different numbers of items: the verdict is on the time per item"
-        yield Difference("items", f"{items[0]:g}", f"{items[1]:g}", message, ("categories", "findings"))
+        yield Difference("items", f"{items[0]:g}", f"{items[1]:g}", message, ("categories", "findings", "promises"))
         return
     flops = (one.get("matrix_flops"), other.get("matrix_flops"))
     # A compiler and CUDA graphs hide operators, and with them their FLOPs.
@@ -165,6 +165,13 @@ def _reports(base: Recording, head: Recording) -> Iterator[Difference]:
     if base.report.version != head.report.version:
         message = "the reports were written by different versions of advisor, whose rules and estimates may differ"
         yield Difference("advisor-version", base.report.version, head.report.version, message)
+    told = [
+        next((notice.message for notice in one.report.notices if notice.code == "thresholds-changed"), None)
+        for one in (base, head)
+    ]
+    if told[0] != told[1]:
+        message = "the sides were judged by different thresholds"
+        yield Difference("thresholds", told[0], told[1], message, ("findings", "promises"))
     cut = [any(notice.code == "input-cut-short" for notice in one.report.notices) for one in (base, head)]
     if any(cut):
         message = "a recording is cut short and lacks records"

@@ -5,7 +5,7 @@ All of it works on natural logarithms of times, since noise multiplies a time an
 * Several repeats a side: Welch's t interval for the difference of two means of unequal variance, degrees of freedom by
   Satterthwaite (B. L. Welch, "The generalization of Student's problem when several different population variances are
   involved", Biometrika 34, 1947). The repeats are the sample, never the steps: steps of one run share its machine, its
-  placement and its clocks, so their spread says little about the next run (S. Georges, D. Buytaert and L. Eeckhout,
+  placement and its clocks, so their spread says little about the next run (A. Georges, D. Buytaert and L. Eeckhout,
   "Statistically rigorous Java performance evaluation", OOPSLA 2007; T. Kalibera and R. Jones, "Rigorous benchmarking in
   reasonable time", ISMM 2013).
 * One recording a side: steps follow one another and are correlated, so they are resampled in blocks that wrap around the end
@@ -29,6 +29,7 @@ _RESAMPLES = 2000
 _SEED = 20240229
 _FEWEST = 3  # steps from which on their spread says something
 _FEW_STEPS_ERROR = 0.05  # relative error of the step of a recording with fewer
+_WIDEST = 50.0
 _RESOLUTION = 0.001  # no step is known better than to a thousandth
 
 Array = npt.NDArray[np.float64]
@@ -40,6 +41,10 @@ class Interval:
 
     log_ratio: float
     half: float
+
+    def __post_init__(self) -> None:
+        # Beyond this no figure says anything; impossible reports must not overflow.
+        object.__setattr__(self, "half", min(self.half, _WIDEST))
 
     @property
     def ratio(self) -> float:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from advisor.compare.recordings import Repeats
+from advisor.comparing.recordings import Repeats
 from advisor.model import Saving
-from advisor.model.comparison import FindingChange, Kept, Promise, Promises, StepChange
+from advisor.model.comparison import Difference, FindingChange, Kept, Promise, Promises, StepChange
 from advisor.model.report import SEEN_BUT_SMALL, Basis
 
 
-def promises(base: Repeats, findings: Sequence[FindingChange], step: StepChange) -> Promises | None:
+def promises(
+    base: Repeats, findings: Sequence[FindingChange], step: StepChange, unfair: Sequence[Difference] = ()
+) -> Promises | None:
     """None unless a finding that promised something is gone."""
     before = base.middle.step_ns
     gone = mended(findings, step)
@@ -38,7 +40,7 @@ def promises(base: Repeats, findings: Sequence[FindingChange], step: StepChange)
         obtained_ns=obtained,
         obtained_low_ns=low,
         obtained_high_ns=high,
-        kept=_kept(together, low, high, step),
+        kept="unclear" if any("promises" in one.voids for one in unfair) else _kept(together, low, high, step),
         new_findings=sum(one.status == "new" for one in findings),
     )
 
@@ -73,4 +75,6 @@ def _kept(together: Saving, low: int | None, high: int | None, step: StepChange)
         return "unclear"
     if high < together.low_ns:
         return "less"
-    return "more" if low > together.high_ns else "kept"
+    if low > together.high_ns:
+        return "more"
+    return "kept" if low > 0 else "unclear"  # an outcome that may be nothing confirms nothing

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from advisor.compare import statistics as stats
-from advisor.compare.recordings import DEFLATION_ERROR, Recording, Repeats
+from advisor.comparing import statistics as stats
+from advisor.comparing.recordings import DEFLATION_ERROR, Recording, Repeats
 from advisor.model.comparison import Difference, Method, Per, StepChange, Verdict
 
 # An interval that includes "no change" says so up to this width; a wider one says that nobody can tell.
 WIDEST = 0.10
 _CLOSE = 0.001
+# Single recordings whose own steps leave this much open say nothing, not even that nothing changed.
+_UNSTEADY = 0.3
 
 
 def step_change(base: Repeats, head: Repeats, unfair: Sequence[Difference]) -> StepChange:
@@ -81,7 +83,7 @@ def _verdict(
     voided: Difference | None,
 ) -> tuple[Verdict, str]:
     """The verdict and one sentence of why."""
-    noise = f"{found.noise:.0%}" if found.noise >= 0.095 else f"{found.noise:.1%}"
+    noise = f"{100 * found.noise:.{0 if found.noise >= 0.095 else 1}f} %"
     if voided is not None:
         return "cannot-tell", f"the sides are not comparable: {voided.message}"
     if found.differs:
@@ -93,6 +95,8 @@ def _verdict(
         return "no-measurable-change", f"the sides differ by less than their repeats do; a change of {noise} would be seen"
     within = [one.within_error for one in (*base, *head)]
     alone = stats.single(0.0, found.log_ratio, within)
+    if alone.noise > _UNSTEADY:
+        return "cannot-tell", f"the steps of these recordings vary so much that no change below {noise} can be told"
     if alone.differs and abs(found.log_ratio) > _CLOSE:
         return "cannot-tell", (
             f"the two recordings differ, but runs of one program differ by up to {noise} as well: record repeats of each side"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.compare.configuration import differences
-from advisor.compare.findings import finding_changes
-from advisor.compare.parts import categories, kernels
-from advisor.compare.promises import promises
-from advisor.compare.recordings import Recording, Repeats
-from advisor.compare.step import step_change
+from advisor.comparing.configuration import differences
+from advisor.comparing.findings import finding_changes
+from advisor.comparing.parts import categories, kernels
+from advisor.comparing.promises import promises
+from advisor.comparing.recordings import Recording, Repeats
+from advisor.comparing.step import step_change
 from advisor.model import Notice
 from advisor.model.comparison import Comparison
 
@@ -36,7 +36,7 @@ def compare(base: Sequence[Recording], head: Sequence[Recording], version: str |
         categories=parts,
         kernels=kernels(first, second),
         findings=findings,
-        promises=promises(first, findings, step),
+        promises=promises(first, findings, step, unfair),
         notices=_notices(base, head, first, second),
     )
 

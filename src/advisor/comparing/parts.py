@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from advisor.compare.recordings import GPU_VARIES, HOST_VARIES, Repeats
-from advisor.compare.statistics import t_quantile
+from advisor.comparing.recordings import GPU_VARIES, HOST_VARIES, Repeats
+from advisor.comparing.statistics import t_quantile
 from advisor.model import Breakdown
 from advisor.model.comparison import CategoryChange, KernelChange, KernelChanges
 
@@ -20,7 +20,7 @@ LISTED = 20
 
 _BUSY: dict[str, Callable[[Breakdown], int]] = {
     "compute": lambda part: part.compute_ns,
-    "communication": lambda part: part.exposed_communication_ns - part.exposed_communication_wait_ns,
+    "communication": lambda part: max(part.exposed_communication_ns - part.exposed_communication_wait_ns, 0),
     "communication_wait": lambda part: part.exposed_communication_wait_ns,
     "copy": lambda part: part.exposed_copy_ns,
 }

@@ -1,0 +1,36 @@
+"""Comparisons as text: functions Comparison -> str, one module a format.
+
+A format is a module with `render(comparison, style, all_findings) -> str`; adding it to `FORMATS` makes it available.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from advisor.model.comparison import Comparison
+
+# Name of the format -> module that renders it. Modules are imported on first use.
+FORMATS: dict[str, str] = {
+    "text": "advisor.report.comparison.terminal",
+    "json": "advisor.report.comparison.json_document",
+    "markdown": "advisor.report.comparison.markdown",
+}
+
+
+def render(comparison: Comparison, format: str, *, all_findings: bool = False, **style: Any) -> str:
+    """The comparison in one of `FORMATS`, ending in a newline. `style`: the arguments of `advisor.report.render`.
+
+    all_findings: formats for programs list all findings; without it new and worse ones only.
+    Raises ValueError for a format that does not exist.
+    """
+    from advisor.report.style import Style
+
+    if format not in FORMATS:
+        raise ValueError(f"no format {format!r} of a comparison; there are {', '.join(FORMATS)}")
+    text: str = import_module(FORMATS[format]).render(comparison, Style(**style), all_findings)
+    return text
+
+
+__all__ = ["FORMATS", "render"]
