@@ -13,6 +13,7 @@ from advisor.derive.collectives import collectives
 from advisor.derive.gpus import COPY, KERNEL, GpuWork, gpu_work, work_by_row
 from advisor.derive.host import HostSide, host_sides
 from advisor.derive.nesting import mixed_key
+from advisor.derive.profiler_cost import ProfilerCost, profiler_cost
 from advisor.derive.steps import Steps, steps
 from advisor.model import CopyKind, MemoryKind, Run
 from advisor.replay.graph import WAIT_END, WAIT_START, Graph
@@ -164,8 +165,15 @@ def _build(run: Run, found: Steps, side: HostSide, numbers: Ints) -> Graph | Non
         queue=queue,
         events=side.events[at],
         frames=side.frames[at],
-        cost=side.cost,
+        cost=_cost(side, at),
     )
+
+
+def _cost(side: HostSide, at: Ints) -> ProfilerCost:
+    """What recording cost in the replayed steps; the first of a recording is often slower, and is not among them."""
+    if side.launches_block:
+        return side.cost
+    return profiler_cost(side.kind[at], side.before[at], side.events[at], side.frames[at], side.own[at])
 
 
 def _operations(run: Run, side: HostSide, at: Ints, work: GpuWork) -> _Issued:
