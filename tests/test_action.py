@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -200,3 +201,33 @@ def test_a_version_is_asked_of_the_index(job: Callable[..., Job], version: str) 
     assert one.run("Install gpu-advisor") != 0
     assert "touch" in version or f"gpu-advisor=={version}" in one.log
     assert not list(one.folder.rglob("hacked"))
+
+
+def slower_recording(folder: Path, seed: int) -> Path:
+    """The recording of before, and in each step a wait more."""
+    w = Workload()
+    for _ in w.steps(8):
+        for i in range(40):
+            with w.op("aten::mm", us=60 + (seed * 7 + i) % 3):
+                w.launch("gemm", gpu_us=140, blocking=True)
+    return w.write_kineto(folder)[0]
+
+
+def test_two_sides_are_compared(job: Callable[..., Job], api: Api, recording: Path, tmp_path: Path) -> None:
+    first = job(head=f"{recording}\n{recording}")
+    assert first.run(*REVIEW) == 0 and first.result("reports")
+    base = tmp_path / "base"
+    shutil.copytree(first.result("reports"), base)
+    heads = [slower_recording(tmp_path / f"head{i}", i) for i in range(2)]
+    (tmp_path / "second").mkdir()
+    second = job(
+        base=str(base), head="\n".join(map(str, [*heads, "missing.json"])), note="Base: main.", fail_on="regression>3%\nnew:high"
+    )
+    assert second.run(*REVIEW) == 1, second.log
+    assert (second.result("verdict"), second.result("change")) == ("failed", "slower"), second.log
+    assert "no recording: 'missing.json'" in second.log and "::error " in second.log
+    document = json.loads(Path(second.result("report")).read_text())
+    assert document["schema"] == "advisor.compare/1" and second.result("step-time") == str(document["head"]["step_ns"])
+    assert second.result("reports") == "" and second.outputs["report"]["category"] == "gpu-advisor-changes"
+    assert len(api.comments) == 1 and "Slower" in api.comments[0]["body"] and "Base: main." in api.comments[0]["body"]
+    assert "Slower" in second.summary

@@ -32,7 +32,13 @@ def _options(function: Any) -> Any:
             click.argument("paths", nargs=-1, metavar="[BASE HEAD]"),
             click.option("--base", "bases", metavar="PATH", multiple=True, help="A repeat of the base; give it once for each."),
             click.option("--head", "heads", metavar="PATH", multiple=True, help="A repeat of the head; give it once for each."),
-            click.option("--format", "form", type=click.Choice(list(FORMATS)), default="text", help="Default: text."),
+            click.option(
+                "--format",
+                "form",
+                type=click.Choice(list(FORMATS)),
+                default="text",
+                help="Default: text; docs/ci.md has those for code hosts.",
+            ),
             click.option(
                 "-o", "--output", metavar="FILE", type=click.Path(), help="Write the comparison here, not to standard output."
             ),

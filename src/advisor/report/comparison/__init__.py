@@ -1,12 +1,16 @@
 """Comparisons as text: functions Comparison -> str, one module a format.
 
-A format is a module with `render(comparison, style, all_findings) -> str`; adding it to `FORMATS` makes it available.
+A format is a module with `render(comparison, style, all_findings) -> str`; adding it to `FORMATS` makes it available. Those for
+code hosts are the modules that write reports, too: they write a `Review`, which a comparison becomes in `review`.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from advisor.report import FORMATS as OF_REPORTS
+from advisor.report import HOSTED
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
@@ -16,6 +20,8 @@ FORMATS: dict[str, str] = {
     "text": "advisor.report.comparison.terminal",
     "json": "advisor.report.comparison.json_document",
     "markdown": "advisor.report.comparison.markdown",
+    "comment": "advisor.report.comparison.comment",
+    **{name: OF_REPORTS[name] for name in HOSTED},
 }
 
 
@@ -29,7 +35,13 @@ def render(comparison: Comparison, format: str, *, all_findings: bool = False, *
 
     if format not in FORMATS:
         raise ValueError(f"no format {format!r} of a comparison; there are {', '.join(FORMATS)}")
-    text: str = import_module(FORMATS[format]).render(comparison, Style(**style), all_findings)
+    look, module = Style(**style), import_module(FORMATS[format])
+    if format in HOSTED:
+        from advisor.report.comparison.review import review
+
+        text: str = module.written(review(comparison, look, all_findings), look)
+    else:
+        text = module.render(comparison, look, all_findings)
     return text
 
 
