@@ -42,7 +42,7 @@ def blocking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return w.write_kineto(tmp_path_factory.mktemp("blocking"))[0]
 
 
-FORMATS = ("text", "json", "markdown", "comment", "github", "sarif", "junit", "gitlab")
+FORMATS = ("text", "json", "markdown", "html", "comment", "github", "sarif", "junit", "gitlab")
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -146,8 +146,15 @@ def test_no_recording_is_neutral_where_allowed(
     assert out.startswith("::notice title=GPU advisor::No recording was found, so nothing was judged.")
     assert "No recording was found" in (tmp_path / "summary.md").read_text()
     written = {file.name for file in tmp_path.glob("*.out")}
-    assert written == {"text.out", "markdown.out", "comment.out", "github.out"}  # an empty SARIF would close all alerts
+    assert written == {
+        "text.out",
+        "markdown.out",
+        "comment.out",
+        "github.out",
+        "html.out",
+    }  # an empty SARIF would close all alerts
     assert (tmp_path / "comment.out").read_text().startswith("<!-- gpu-advisor: report -->\n### No recording was found")
+    assert "No recording was found, so nothing was judged." in (tmp_path / "html.out").read_text()
     assert advisor("analyze", *paths)[0] == 2
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from advisor.model import Report
 from advisor.report import render
+from advisor.report.html import message
 from build.pages import ATTACKS, full_report, hostile_report
 from build.reports import ALL, healthy
 
@@ -333,6 +334,11 @@ def test_reports_without_pictures_open(opened: Open, name: str) -> None:
     page = opened(ALL[name]())
     assert page.locator("h1").inner_text()
     assert page.locator("[data-chart]").count() == 0
+
+
+def test_the_page_that_stands_for_no_report_opens(opened: Open) -> None:
+    page = opened(message("No <recording> was found.", ["Looked for: <script>alert(1)</script>"]), color_scheme="dark")
+    assert page.locator("h1").inner_text() == "No <recording> was found." and background(page) < 150
 
 
 def test_the_policy_stops_what_is_not_ours(opened: Open, browser: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.report import html
 from advisor.report import markdown as md
 from advisor.report import text as t
 from advisor.report.comment import marked
@@ -19,6 +20,8 @@ def render(paths: list[str], form: str, note: str | None = None) -> str | None:
         return f"{SENTENCE} Looked for: {', '.join(named)}\n"
     if form == "github":
         return commands([], [SENTENCE, f"Looked for: {', '.join(named)}", *([note] if note else [])])
+    if form == "html":
+        return html.message(SENTENCE, [f"Looked for: {', '.join(named)}", *([note] if note else [])])
     if form in ("markdown", "comment"):
         looked = "Looked for: " + ", ".join(map(md.code, named))
         text = md.joined([f"### {md.escape(SENTENCE)}", *([md.escape(note)] if note else []), looked])

@@ -66,6 +66,12 @@ def render(report: Report, style: Style | None = None) -> str:
     return _document(_title(report), body, data(report))
 
 
+def message(sentence: str, lines: list[str]) -> str:
+    """A page that stands in place of a report and says why there is none."""
+    said = tag("section", tag("h1", sentence), [tag("p", line) for line in lines], id="verdict")
+    return _document(f"advisor: {sentence}", tag("main", said, id="main", class_="columns"), "{}")
+
+
 def _title(report: Report) -> str:
     return f"advisor: {t.shorten(_made_from(report), 120)}"
 

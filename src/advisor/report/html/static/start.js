@@ -42,6 +42,6 @@ function start() {
     });
   }
   attempt("the contents", startContents);
-  startTheme();
+  if (document.getElementById("theme")) startTheme();
 }
 start();
