@@ -13,6 +13,7 @@ from importlib.resources import files
 
 from advisor.model import Report
 from advisor.report import text as t
+from advisor.report.colors import PARTS
 from advisor.report.html.about import about_sections
 from advisor.report.html.charts import chart_sections, data
 from advisor.report.html.findings import finding_sections
@@ -141,7 +142,8 @@ def _hash(text: str) -> str:
 
 @cache
 def _style() -> str:
-    return "\n" + "\n".join(_static(f"{name}.css") for name in STYLES)
+    parts = "".join(f"  --part-{name.replace('_', '-')}: {colour};\n" for name, colour in PARTS.items())
+    return f"\n:root {{\n{parts}}}\n" + "\n".join(_static(f"{name}.css") for name in STYLES)
 
 
 @cache

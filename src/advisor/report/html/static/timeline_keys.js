@@ -34,10 +34,10 @@ function timelineKey(event, { state, now, look, zoom, select, order }) {
   action();
 }
 
-// Black or white, whichever reads better on the colour "rgb(r, g, b)".
+// Dark or white, whichever reads better on the colour "rgb(r, g, b)".
 function inkOn(fill) {
-  const [r, g, b] = (fill.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
-  return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#101317" : "#ffffff";
+  const [r, g, b] = (fill.match(/[\d.]+/g) ?? [0, 0, 0]).map((value) => (Number(value) / 255) ** 2.2);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#101317" : "#ffffff";
 }
 
 // As much of a text as fits a width at 11 px, by counting: measuring thousands of texts takes longer than drawing them.
