@@ -33,6 +33,7 @@ from build.any_report import HOSTILE, REPORTS
 from build.cases import GEMM
 from build.comparisons import finding, repeats, report
 from build.workload import Workload
+from test_report_any import assert_contained
 
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 STARVED, HEALTHY = SAMPLES / "loader-starved.torch.json.gz", SAMPLES / "healthy.torch.json.gz"
@@ -292,6 +293,7 @@ def test_the_schema(mended: dict[str, Any]) -> None:
 @settings(
     max_examples=60,
     deadline=None,
+    derandomize=True,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -303,8 +305,8 @@ def test_every_format_of_any_two_reports(base: Report, head: Report, all_finding
         text = render(found, "text", width=80, verbosity=verbosity, unicode=False)
         assert text.isascii() and "\x1b" not in text and text.endswith("\n")
     markdown = render(found, "markdown")
-    assert len(markdown) <= 60_000 and not re.search(r"(?<!\\)<script", markdown)
-    assert markdown.count("<details>") == markdown.count("</details>")
+    assert len(markdown) <= 60_000
+    assert_contained(markdown)
 
 
 def test_hostile_names_everywhere() -> None:
@@ -317,7 +319,7 @@ def test_hostile_names_everywhere() -> None:
         out = render(found, form)
         assert "\x1b" not in out and "\u202e" not in out and "\udcff" not in out
         if form == "markdown":
-            assert not re.search(r"(?<!\\)<script", out) and "@everyone" not in out
+            assert_contained(out)
 
 
 def test_no_such_format() -> None:
