@@ -70,7 +70,7 @@ def _promises(page: Page, comparison: Comparison) -> None:
     if basis := w.promise_basis(promises):
         page.paragraph("  ", (basis, "dim"), hang=2)
     if promises.new_findings:
-        page.paragraph("  ", (f"{t.count(promises.new_findings, 'new finding')} took a part of it.", "dim"), hang=2)
+        page.paragraph("  ", (f"{t.count(promises.new_findings, 'new finding')} may have taken a part of it.", "dim"), hang=2)
 
 
 def _parts(page: Page, comparison: Comparison) -> None:

@@ -96,7 +96,7 @@ def differences(comparison: Comparison) -> list[tuple[bool, str]]:
 
 def difference(one: Difference) -> str:
     both = f" (base: {t.clean(one.base)}; head: {t.clean(one.head)})" if one.base or one.head else ""
-    spoiled = f". Unfair: {t.join([CONCLUSIONS[each] for each in one.voids])}" if one.voids else ""
+    spoiled = f". It spoils {t.join([CONCLUSIONS[each] for each in one.voids])}" if one.voids else ""
     return f"{t.sentence(one.message)}{both}{spoiled}."
 
 
