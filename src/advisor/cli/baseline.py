@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,9 @@ from advisor.cli.analyze import regular_expression, steps_option
 from advisor.cli.rules import rules_option
 from advisor.cli.settings import config_options, configured
 from advisor.cli.target import target, write_whole
+
+if TYPE_CHECKING:
+    from advisor.model import Report
 
 DEFAULT = "advisor-baseline.json"
 
@@ -79,8 +82,8 @@ def command(
 ) -> int:
     """Accept today's findings: `advisor analyze --baseline FILE` then lists them apart, and fails only for new or worse ones.
 
-    All PATHs together are one run, as for analyze. The file holds no times of day and no paths: the same findings give the same
-    bytes, so it belongs into version control.
+    All PATHs together are one run, as for analyze; or PATH is a report that `advisor analyze --format json` saved. The file holds
+    no times of day and no paths: the same findings give the same bytes, so it belongs into version control.
 
     \b
     Examples:
@@ -108,14 +111,15 @@ def command(
         step_pattern=own.take("step-pattern", step_pattern),
     )
     check_options(options)
-    run = console.load(paths, options)
-    report = analyze(
-        run,
-        select=own.select(select),
-        ignore=own.ignore(ignore, select),
-        rule_dirs=own.rule_dirs,
-        thresholds=own.thresholds,
-    )
+    report = _saved(paths)
+    if report is None:
+        report = analyze(
+            console.load(paths, options),
+            select=own.select(select),
+            ignore=own.ignore(ignore, select),
+            rule_dirs=own.rule_dirs,
+            thresholds=own.thresholds,
+        )
     if prune:
         new = b.pruned(old, b.against(old, report, named))
     else:
@@ -127,6 +131,21 @@ def command(
         write_whole(place, text)
     console.message(f"{named}: {_told(old.entries, new.entries)}")
     return 0
+
+
+def _saved(paths: tuple[str, ...]) -> Report | None:
+    """The report, where the one path is one that `analyze --format json` wrote: nothing is judged anew."""
+    from advisor.ingest.saved_report import is_saved_report, read
+    from advisor.ingest.source import Source
+    from advisor.model import InputError
+
+    if len(paths) > 1 or not is_saved_report(Path(paths[0])):
+        return None
+    try:
+        return read(Source(Path(paths[0])))
+    except InputError as error:
+        console.problem(paths[0], str(error))
+        raise click.exceptions.Exit(console.NOTHING_READ) from error
 
 
 def _existing(place: Path | None, named: str, update: bool, prune: bool) -> Any:
