@@ -20,6 +20,7 @@ FORMATS: dict[str, str] = {
     "text": "advisor.report.comparison.terminal",
     "json": "advisor.report.comparison.json_document",
     "markdown": "advisor.report.comparison.markdown",
+    "html": "advisor.report.comparison.html",
     "comment": "advisor.report.comparison.comment",
     **{name: OF_REPORTS[name] for name in HOSTED},
 }

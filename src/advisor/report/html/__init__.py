@@ -64,13 +64,13 @@ def render(report: Report, style: Style | None = None) -> str:
             tag("footer", tag("p", f"Made by advisor {t.clean(report.version)}. Drawings: Apache ECharts, Apache License 2.0.")),
         ]
     )
-    return _document(_title(report), body, data(report))
+    return document(_title(report), body, data(report))
 
 
 def message(sentence: str, lines: list[str]) -> str:
     """A page that stands in place of a report and says why there is none."""
     said = tag("section", tag("h1", sentence), [tag("p", line) for line in lines], id="verdict")
-    return _document(f"advisor: {sentence}", tag("main", said, id="main", class_="columns"), "{}")
+    return document(f"advisor: {sentence}", tag("main", said, id="main", class_="columns"), "{}")
 
 
 def _title(report: Report) -> str:
@@ -107,7 +107,8 @@ def _contents(main: Html) -> Html:
     return tag("nav", tag("ol", links), aria_label="Contents")
 
 
-def _document(title: str, body: Html, data: str) -> str:
+def document(title: str, body: Html, data: str) -> str:
+    """A page with our styles and scripts; data: JSON for the charts."""
     style, library, script = _style(), _library(), _script()
     policy = "; ".join(
         (
