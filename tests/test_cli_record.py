@@ -81,6 +81,17 @@ def test_several_ranks_under_torchrun(tmp_path: Path) -> None:
     assert "The whole report: advisor analyze" in done.stderr
 
 
+def test_a_script_that_attaches_itself_is_recorded_once(tmp_path: Path) -> None:
+    needs_torch()
+    schedule = "advisor.Schedule(wait=8, warmup=1, active=2, evidence=1)"
+    own = f"import advisor\nadvisor.attach(optimizer, schedule={schedule}, analyze=False)\n"
+    (tmp_path / "train.py").write_text(TRAIN.replace("for _", own + "for _"))
+    done = record(tmp_path, *FEW, "--no-analyze", "--", sys.executable, "train.py")
+    assert done.returncode == 3, done.stderr
+    (found,) = manifests(tmp_path)
+    assert [window["first_step"] for window in found["windows"]] == [9, 12]
+
+
 def test_a_script_without_an_optimizer(tmp_path: Path) -> None:
     (tmp_path / "no.py").write_text("print('no training')")
     done = record(tmp_path, "--", sys.executable, "no.py")

@@ -162,6 +162,44 @@ def test_a_running_profiler_is_left_alone(tmp_path: Path) -> None:
     assert found["windows"] == [] and [notice["code"] for notice in found["notices"]] == ["profiler-runs"]
 
 
+def test_a_profiler_that_only_warms_up_is_left_alone(tmp_path: Path) -> None:
+    model, optimizer = model_and_optimizer()
+    schedule = torch.profiler.schedule(wait=0, warmup=12, active=2, repeat=1)
+    seen: list[int] = []
+    with (
+        torch.profiler.profile(schedule=schedule, on_trace_ready=lambda own: seen.append(len(own.events()))) as own,
+        attach(optimizer, **quiet(tmp_path)) as attached,
+    ):
+        for _ in range(30):
+            train(model, optimizer, 1)
+            own.step()
+    assert len(seen) == 1 and seen[0] > 20
+    assert [notice["code"] for notice in manifest(attached)["notices"]] == ["profiler-runs"]
+
+
+def test_a_window_gives_way_to_the_program_s_profiler(tmp_path: Path) -> None:
+    model, optimizer = model_and_optimizer()
+    with attach(optimizer, **quiet(tmp_path)) as attached:
+        train(model, optimizer, 8)  # inside the timing window
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+            train(model, optimizer, 5)
+        train(model, optimizer, 30)
+    assert len(own.events()) > 20
+    found = manifest(attached)
+    assert found["windows"] == [] and [notice["code"] for notice in found["notices"]] == ["profiler-runs"]
+    assert found["steps"]["count"] == 43
+
+
+def test_two_attachments_take_turns(tmp_path: Path) -> None:
+    model, optimizer = model_and_optimizer()
+    with attach(optimizer, **quiet(tmp_path / "a")) as one, attach(optimizer, **quiet(tmp_path / "b")) as other:
+        train(model, optimizer, 40)
+    assert len(manifest(one)["windows"]) == 2
+    assert manifest(other)["windows"] == [] and manifest(other)["notices"][0]["message"].startswith(
+        "another window was recording"
+    )
+
+
 def test_under_nsys_no_window_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "17")
     model, optimizer = model_and_optimizer()

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,12 +18,18 @@ from advisor.hook.clock import OUTSIDE, RECORDED, StepClock
 from advisor.hook.companions import Companion, companions
 from advisor.hook.guard import guarded, log, quietly
 from advisor.hook.plan import Plan, Schedule, Trigger
-from advisor.hook.presence import profiled_already
+from advisor.hook.presence import profiled_already, watch_profilers
 from advisor.hook.settings import Settings
 from advisor.hook.surroundings import surroundings
 from advisor.hook.window import Window
 
 F = TypeVar("F", bound=Callable[..., Any])
+_alive: weakref.WeakSet[Attachment] = weakref.WeakSet()
+
+
+def attached() -> bool:
+    """Does an attachment of this process record, or wait to?"""
+    return any(each.active for each in _alive)
 
 
 class Attachment:
@@ -60,7 +67,9 @@ class Attachment:
     def _watch(self) -> None:
         if self._optimizers:
             self._hooks.append(self._optimizers[0].register_step_post_hook(self._counted))
+        watch_profilers()
         self._clock.begin()
+        _alive.add(self)
         atexit.register(self.close)
 
     def _counted(self, *_: Any) -> None:
@@ -93,7 +102,9 @@ class Attachment:
         for companion in self._companions:
             companion.end_step(self._clock.count, window.kind if window is not None else None)
         if window is not None:
-            if window.step():
+            if window.abandoned:
+                self._gave_way()
+            elif window.step():
                 self._finished(window)
         elif not self._queue:
             reason = self._plan.due(self._clock.count)
@@ -141,11 +152,21 @@ class Attachment:
     def _open(self) -> None:
         if _capturing():
             return  # a profiler cannot start inside a CUDA graph's capture; the next step will do
+        if profiled_already():
+            self._queue = []
+            self._gave_way()
+            return
         kind, active = self._queue.pop(0)
         assert self._bundle is not None
         file = self._bundle.folder / f"window-{len(self._windows)}-{kind}.json"
         self._window = Window(kind, self.settings.schedule.warmup, active, file, self._clock.count)
         self._window.open()
+
+    def _gave_way(self) -> None:
+        """The program's own profiler ended the window: the rest of this recording is left out."""
+        self._window, self._queue = None, []
+        self._plan.recorded(self._clock.count, self._reason)
+        self._notice("profiler-runs", f"the program started a profiler at step {self._clock.count}: our window gave way")
 
     def _finished(self, window: Window) -> None:
         assert self._bundle is not None

@@ -81,8 +81,10 @@ def arm(optimizers: ModuleType) -> None:
 
 
 def _attached() -> Any:
-    from advisor.hook.attachment import attach
+    from advisor.hook.attachment import attach, attached
 
+    if attached():
+        return None  # the program does it itself, into the same folder
     try:
         return attach(**from_environment(os.environ.get(VARIABLE, "{}")))
     except (TypeError, ValueError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.hook.plan import Kind
+from advisor.hook.presence import claim, release
 
 _LETTING_GO_S = 1.0  # detaching runs in a thread of the profiler's own
 
@@ -55,9 +56,15 @@ class Window:
                 with_stack=full,
                 profile_memory=full,
             )
+            claim(self._profile, self.abandon)
             self._profile.start()
         self.costs_ns["start"] = time.perf_counter_ns() - began
         self.ends_ns.append(time.time_ns())
+
+    @property
+    def abandoned(self) -> bool:
+        """The program started a profiler of its own, which goes first."""
+        return self._profile is None and not self._done
 
     def step(self) -> bool:
         began = time.perf_counter_ns()
@@ -67,6 +74,7 @@ class Window:
             self._profile.step()
             if self._done:
                 self._profile.stop()
+                release(self._profile)
                 self._profile = None
                 self.costs_ns["end"] = time.perf_counter_ns() - began
         return self._done
@@ -79,6 +87,7 @@ class Window:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 profile.stop()
+            release(profile)
 
     def _write(self, profile: Any) -> None:
         if self._done:
