@@ -84,6 +84,7 @@ def _steps(run: Run, step: TwoSided | None) -> dict[str, Any] | None:
         "p90_ns": round(recorded.p90_ns * ratio),
         "paced_by": "gpu" if step.gpu_bound else "host",
         **_samples(found, recorded.rank, recorded.process),
+        **_timed(run),
         **_stalls(found, own[found.steady[own]]),
     }
 
