@@ -69,6 +69,7 @@ def test_what_the_run_stands_on(tmp_path: Path) -> None:
     assert run.facts["torch_version"] == "2.13.0" and run.facts["cuda_runtime_version"] == "13.0"
     (device,) = run.devices
     assert (device.name, device.compute_capability, device.sm_count) == ("NVIDIA H200", (9, 0), 132)
+    assert device.process == 42  # as the traces of the same process say, so that it is no other device
     assert [(n.code, n.message) for n in run.notices if n.code.startswith("hook")] == [("hook-bundle-full", "full")]
 
 

@@ -99,7 +99,7 @@ def read(source: Source, *, processes: int | None = None) -> Trace:
     about = found.surroundings
     trace.environment = {name: value for name, value in about.variables.items() if name in PERFORMANCE_VARIABLES}
     trace.facts = {fact: value for name, fact in _FACTS.items() if (value := getattr(about, name))}
-    trace.devices = [_device(device, trace.rank) for device in about.devices]
+    trace.devices = [_device(device, trace.rank, found.process) for device in about.devices]
     trace.tables = {"step_times": _step_times(found)}
     trace.recordings = {window.file.removesuffix(".gz"): window.recording for window in found.windows}
     for notice in found.notices:
@@ -134,10 +134,12 @@ def _folder(trace: Trace) -> str:
     return str(PurePath(trace.path.replace("::", "/")).parent)
 
 
-def _device(device: _Device, rank: int | None) -> Device:
+def _device(device: _Device, rank: int | None, process: int) -> Device:
     parts = (device.compute_capability or "").split(".")
     capability = (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(p.isdecimal() and len(p) < 4 for p in parts) else None
-    return Device(device.index, device.name, rank, None, capability, device.sm_count, device.memory_bytes)
+    return Device(
+        device.index, device.name, rank, process if process >= 0 else None, capability, device.sm_count, device.memory_bytes
+    )
 
 
 def _step_times(found: _Manifest) -> Table:
