@@ -25,6 +25,7 @@ ALL = {
     "export",
     "cli",
     "hook",
+    "monitor",
     "publish",
     "api",
 }
@@ -48,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": ALL,
     "api": ALL,
     "hook": {"model", "ingest", "rules"},
+    "monitor": {"model", "hook.nvml"},
     "__init__": {"api", "hook", "plot"},
     "__main__": {"cli"},
 }

@@ -28,7 +28,10 @@ FULL = Reading(
     memory_clock=3201,
     throttle_reasons=0x4,
     pcie_generation=5,
+    pcie_generation_max=5,
     pcie_width=16,
+    pcie_width_max=16,
+    ecc_uncorrected=2,
     pcie_receive=603_000_000,
     pcie_transmit=482_000_000,
 )
@@ -39,9 +42,9 @@ def test_rows_are_nvidia_smi_s() -> None:
     assert csv_header().startswith("timestamp, index, name, utilization.gpu [%], utilization.memory [%], memory.used [MiB]")
     assert csv_row(AT, FULL) == (
         "2026/11/30 16:14:33.997, 3, NVIDIA H200  PCIe, 94 %, 31 %, 10433 MiB, 143771 MiB, 224.97 W, 700.00 W, 47, 1980 MHz, "
-        "1980 MHz, 3201 MHz, 0x0000000000000004, 5, 16"
+        "1980 MHz, 3201 MHz, 0x0000000000000004, 5, 5, 16, 16, 2"
     )
-    assert csv_row(AT, Reading(0)).count("[N/A]") == 14
+    assert csv_row(AT, Reading(0)).count("[N/A]") == 17
 
 
 @pytest.mark.parametrize("traffic", [False, True])
@@ -54,7 +57,8 @@ def test_what_is_written_is_read_back(tmp_path: Path, traffic: bool) -> None:
     samples = advisor.load([file]).table("device_samples")
     assert samples["device"].tolist() == [3] * 4
     assert (samples["time"] - samples["time"][0]).tolist() == [i * 10**9 for i in range(4)]
-    for column in ("utilization", "memory_utilization", "temperature", "sm_clock", "sm_clock_max", "memory_clock", "pcie_width"):
+    whole = ("utilization", "memory_utilization", "temperature", "sm_clock", "sm_clock_max", "memory_clock")
+    for column in (*whole, "pcie_width", "pcie_width_max", "pcie_generation_max", "ecc_uncorrected"):
         assert samples[column][0] == getattr(FULL, column), column
         assert samples.known(column).tolist() == [True, True, False, True], column
     assert samples["memory_used"][0] == FULL.memory_used and samples["throttle_reasons"][0] == 4
@@ -72,6 +76,7 @@ class Library:
 
     NVMLError = NVMLError
     NVML_TEMPERATURE_GPU, NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_SUCCESS = 0, 1, 2, 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 1, 2
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:

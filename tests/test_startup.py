@@ -32,7 +32,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert imported(*arguments) & HEAVY == set()
 
 
-@pytest.mark.parametrize("command", ["analyze", "comment", "compare", "export", "info", "rules", "explain"])
+@pytest.mark.parametrize("command", ["analyze", "comment", "compare", "explain", "export", "info", "monitor", "record", "rules"])
 def test_help_of_a_command_imports_no_numbers(command: str) -> None:
     assert imported(command, "--help") & (HEAVY - {"msgspec"}) == set()
 

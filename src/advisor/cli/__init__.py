@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "comment": ("advisor.cli.comment:command", "Post a report as a comment on a pull request, or update it."),
     "compare": ("advisor.cli.compare:command", "Compare two runs: faster or slower beyond noise, and what changed."),
     "record": ("advisor.cli.record:command", "Run a training command, record a few steps and analyse them."),
+    "monitor": ("advisor.cli.monitor:command", "Watch GPUs live, and judge in the end what was seen."),
     "info": ("advisor.cli.info:command", "Say what recordings hold, without judging them."),
     "export": ("advisor.cli.export:command", "Write recordings for other tools: Perfetto with our tracks, Parquet tables."),
     "rules": ("advisor.cli.rules:command", "List the rules and what each needs in the input."),

@@ -33,7 +33,10 @@ class Reading:
     memory_clock: int | None = None  # MHz
     throttle_reasons: int | None = None  # bits
     pcie_generation: int | None = None
+    pcie_generation_max: int | None = None
     pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    ecc_uncorrected: int | None = None
     pcie_receive: int | None = None  # bytes/s
     pcie_transmit: int | None = None  # bytes/s
     nvlink_receive: int | None = None  # bytes since the driver was loaded, over all links
@@ -56,7 +59,10 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("clocks.current.memory [MHz]", "memory_clock", "{} MHz".format),
     ("clocks_event_reasons.active", "throttle_reasons", "0x{:016x}".format),
     ("pcie.link.gen.current", "pcie_generation", str),
+    ("pcie.link.gen.max", "pcie_generation_max", str),
     ("pcie.link.width.current", "pcie_width", str),
+    ("pcie.link.width.max", "pcie_width_max", str),
+    ("ecc.errors.uncorrected.volatile.total", "ecc_uncorrected", str),
 )
 TRAFFIC: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("pcie.rx [MB/s]", "pcie_receive", lambda v: f"{v / 1e6:.1f} MB/s"),
@@ -94,9 +100,14 @@ class Nvml:
         return None if handle is None else self._ask(self._n.nvmlDeviceGetIndex, handle)
 
     def read(self, index: int, traffic: bool = False) -> Reading:
-        """traffic: also PCIe and NVLink, for which NVML measures 20 ms on each PCIe direction."""
+        """traffic: also PCIe and NVLink, for which NVML measures 20 ms on each PCIe direction.
+
+        A GPU that fell off the bus gives a reading with nothing in it.
+        """
         n = self._n
-        handle = n.nvmlDeviceGetHandleByIndex(index)
+        handle = self._ask(n.nvmlDeviceGetHandleByIndex, index)
+        if handle is None:
+            return Reading(index)
         load = self._ask(n.nvmlDeviceGetUtilizationRates, handle)
         memory = self._ask(n.nvmlDeviceGetMemoryInfo, handle)
         power = self._ask(n.nvmlDeviceGetPowerUsage, handle)
@@ -119,7 +130,12 @@ class Nvml:
             memory_clock=self._ask(n.nvmlDeviceGetClockInfo, handle, n.NVML_CLOCK_MEM),
             throttle_reasons=self._throttle(handle),
             pcie_generation=self._ask(n.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+            pcie_generation_max=self._ask(n.nvmlDeviceGetMaxPcieLinkGeneration, handle),
             pcie_width=self._ask(n.nvmlDeviceGetCurrPcieLinkWidth, handle),
+            pcie_width_max=self._ask(n.nvmlDeviceGetMaxPcieLinkWidth, handle),
+            ecc_uncorrected=self._ask(
+                n.nvmlDeviceGetTotalEccErrors, handle, n.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, n.NVML_VOLATILE_ECC
+            ),
             pcie_receive=None if pcie[0] is None else pcie[0] * 1000,
             pcie_transmit=None if pcie[1] is None else pcie[1] * 1000,
             nvlink_receive=links[0],
@@ -128,7 +144,8 @@ class Nvml:
 
     def processes(self, index: int) -> dict[int, int | None]:
         """Bytes of device memory by process id, of the processes that compute on the GPU; None where they are not told."""
-        found = self._ask(self._n.nvmlDeviceGetComputeRunningProcesses, self._n.nvmlDeviceGetHandleByIndex(index)) or []
+        handle = self._ask(self._n.nvmlDeviceGetHandleByIndex, index)
+        found = [] if handle is None else self._ask(self._n.nvmlDeviceGetComputeRunningProcesses, handle) or []
         return {process.pid: process.usedGpuMemory for process in found}
 
     def driver(self) -> str | None:

@@ -119,6 +119,20 @@ class ThrottleReason(IntEnum):
     DISPLAY_CLOCKS = 0x100
 
 
+# What holds the clocks back, in the order in which it is worth knowing.
+THROTTLE_WORDS = {
+    ThrottleReason.SW_POWER_CAP: "power limit",
+    ThrottleReason.HW_SLOWDOWN: "hardware slow-down",
+    ThrottleReason.SW_THERMAL: "heat (driver)",
+    ThrottleReason.HW_THERMAL: "heat (hardware)",
+    ThrottleReason.HW_POWER_BRAKE: "power brake",
+    ThrottleReason.SYNC_BOOST: "another GPU's clock (sync boost)",
+    ThrottleReason.APPLICATION_CLOCKS: "application clocks",
+    ThrottleReason.DISPLAY_CLOCKS: "display clocks",
+    ThrottleReason.IDLE: "nothing to do",
+}
+
+
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (

@@ -10,7 +10,7 @@ from advisor.derive.fragmentation import memory_lines
 from advisor.derive.intervals import union
 from advisor.derive.memory import allocator_use, capacity_of
 from advisor.derive.steps import steps
-from advisor.model import MemorySource, Run, Table, ThrottleReason
+from advisor.model import THROTTLE_WORDS, MemorySource, Run, Table
 from advisor.model.pictures import Curve, Intervals, MemoryCurve, SampleCurves, Samples
 from advisor.model.schema import TABLES
 
@@ -33,17 +33,6 @@ METRICS = (
 )
 # Notices of the reader about samples whose clock is not that of the trace.
 _APART = ("samples-not-aligned", "clock-unknown", "samples-outside-trace")
-_REASONS = {
-    ThrottleReason.SW_POWER_CAP: "power limit",
-    ThrottleReason.HW_SLOWDOWN: "hardware slow-down",
-    ThrottleReason.SW_THERMAL: "heat (driver)",
-    ThrottleReason.HW_THERMAL: "heat (hardware)",
-    ThrottleReason.HW_POWER_BRAKE: "power brake",
-    ThrottleReason.SYNC_BOOST: "another GPU's clock (sync boost)",
-    ThrottleReason.APPLICATION_CLOCKS: "application clocks",
-    ThrottleReason.DISPLAY_CLOCKS: "display clocks",
-    ThrottleReason.IDLE: "nothing to do",
-}
 
 
 def curve(time: npt.NDArray[np.int64], value: npt.NDArray[np.int64] | npt.NDArray[np.float64], most: int) -> Curve:
@@ -176,7 +165,7 @@ def _throttled(rows: Table) -> list[Intervals]:
     # A pause of the logger is no time that the sample before it speaks for.
     length = np.append(np.minimum(gaps, max(10 * usual, 1)), max(usual, 1))
     result = []
-    for reason, label in _REASONS.items():
+    for reason, label in THROTTLE_WORDS.items():
         given = (bits & int(reason)) != 0
         if given.any():
             start, end = fewer(union(time[given], time[given] + np.maximum(length[given], 1)), MOST_THROTTLED)
