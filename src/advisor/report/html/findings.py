@@ -217,7 +217,7 @@ def snippet(id: str, code: str, label: str) -> Html:
     return tag(
         "div",
         tag("button", "Copy", type="button", class_="copy", data_copies=id, aria_label=label, hidden=True),
-        tag("pre", tag("code", code_block(code), id=id), tabindex="0", role="region", aria_label="Code"),
+        tag("pre", tag("code", code_block(code), id=id), tabindex="0", role="group", aria_label="Code"),
         class_="snippet",
     )
 

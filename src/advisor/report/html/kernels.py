@@ -98,7 +98,7 @@ def kernel_section(pictures: Pictures, names: list[str]) -> Html | None:
             ),
             class_="scroll tall",
             tabindex="0",
-            role="region",
+            role="group",
             aria_label="Table of kernels",
         ),
         tag(
