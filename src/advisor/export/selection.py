@@ -10,7 +10,7 @@ from advisor.derive.activity import step_windows_of
 from advisor.derive.bounds import two_sided
 from advisor.derive.steps import steps
 from advisor.model import InputError, Run
-from advisor.pictures.timeline import representative
+from advisor.pictures.view import representative
 
 EVER = (-(1 << 62), 1 << 62)
 NEIGHBOURS = 1

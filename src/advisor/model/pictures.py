@@ -15,10 +15,9 @@ Conventions:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from advisor.model.report import Breakdown
+from advisor.model.breakdown import Breakdown
 
 TrackKind = Literal["ranges", "frames", "host", "collectives", "stream", "idle"]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from advisor.model import display, frames
+from advisor.model.breakdown import Breakdown
 from advisor.model.pictures import Pictures
 from advisor.model.run import Notice
 from advisor.model.verdict import Verdict
@@ -122,22 +123,6 @@ class RuleOutcome:
     outcome: Outcome
     reason: str | None = None
     capture: str | None = None
-
-
-@dataclass(frozen=True)
-class Breakdown:
-    """Where the steady step of one GPU goes. The parts (compute, exposed_*, idle) add up to step_ns."""
-
-    rank: int | None
-    device: int
-    step_ns: int
-    busy_ns: int
-    compute_ns: int
-    exposed_communication_ns: int
-    exposed_communication_wait_ns: int
-    exposed_copy_ns: int
-    idle_ns: int
-    idle_by_cause: dict[str, int]
 
 
 @dataclass(repr=False)

@@ -14,7 +14,8 @@ from advisor.pictures.curves import memory_curves, samples
 from advisor.pictures.highlights import Places
 from advisor.pictures.names import Names
 from advisor.pictures.tables import kernel_table, rank_map, roofline, step_map, step_marks
-from advisor.pictures.timeline import shown, timeline
+from advisor.pictures.timeline import timeline
+from advisor.pictures.view import shown
 from advisor.replay.changes import Edit
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -14,11 +14,9 @@ from advisor.derive.intervals import merge, union
 from advisor.model import Finding, Run
 from advisor.model.pictures import Highlight
 from advisor.pictures.tracks import Events
+from advisor.pictures.view import View
 from advisor.replay.changes import Edit
 from advisor.replay.touched import Touched, on_streams, touched
-
-if TYPE_CHECKING:
-    from advisor.pictures.timeline import View
 
 Basis = Literal["change", "evidence", "none"]
 MOST_INTERVALS = 300  # of one finding, over all timelines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,14 @@ from advisor.derive.activity import activities
 from advisor.derive.breakdown import breakdown_within
 from advisor.derive.calls import links
 from advisor.derive.detail import Rectangles, lanes, rectangles
-from advisor.derive.steps import Steps, step_times, steps
+from advisor.derive.steps import steps
 from advisor.model import Breakdown, Finding, Run
 from advisor.model.pictures import Curve, Links, Timeline, Track
 from advisor.pictures.curves import curve
 from advisor.pictures.highlights import MOST_INTERVALS, Places, highlight
 from advisor.pictures.names import Names
 from advisor.pictures.tracks import CATEGORIES, Events, cause_of, gpu_tracks, host_tracks, idle_track
+from advisor.pictures.view import View
 
 # Parts of a full view: what is narrower than one may be merged. A screen has about 2000; the rest is for zooming in.
 FINEST = 32_000
@@ -26,68 +27,6 @@ MOST_RECTANGLES = 12_000  # over all timelines
 MOST_LINKS = 4000  # over all timelines
 MOST_DEPTHS = 32
 MEMORY_POINTS = 800
-
-
-@dataclass(frozen=True)
-class View:
-    """A step to show. step: position in `steps(run)`; host, gpu: [begin, end) on each side; low, high: both together."""
-
-    rank: int
-    process: int
-    step: int
-    host: tuple[int, int]
-    gpu: tuple[int, int]
-    why: str = ""
-
-    @property
-    def low(self) -> int:
-        return min(self.host[0], self.gpu[0])
-
-    @property
-    def high(self) -> int:
-        return max(self.host[1], self.gpu[1])
-
-
-def representative(found: Steps, rank: int, process: int) -> int | None:
-    """The steady step nearest to the median of its rank, the first of equals; None where there is none of any length."""
-    mine = found.of(rank, process)
-    mine = mine[found.steady[mine] & (found.end[mine] > found.start[mine])]
-    if not len(mine):
-        return None
-    taken = found.time()[mine]
-    return int(mine[np.abs(taken - np.median(taken)).argmin()])
-
-
-def view_of(run: Run, step: int, why: str = "") -> View:
-    """A step by its position in `steps(run)`."""
-    found = steps(run)
-    host = (int(found.start[step]), int(found.end[step]))
-    gpu = host
-    if found.gpu_period[step] > 0:
-        gpu = (int(found.gpu_end[step] - found.gpu_period[step]), int(found.gpu_end[step]))
-    return View(int(found.rank[step]), int(found.process[step]), step, host, gpu, why)
-
-
-def shown(run: Run) -> list[View]:
-    """The steps to show: of every rank where there are up to three, else of the slowest, the fastest and the first rank."""
-    times = step_times(run)
-    able = [member for member in times if representative(steps(run), *member) is not None]
-    if not able:
-        return []
-    slowest = max(able, key=lambda member: (times[member].step_ns, [-number for number in member]))
-    fastest = min(able, key=lambda member: (times[member].step_ns, member))
-    if len(able) == 1:
-        reason = {slowest: "the only rank recorded" if slowest[0] >= 0 else "the recorded process"}
-    else:
-        reason = {slowest: "sets the pace: the slowest rank"}
-        reason.setdefault(fastest, "the fastest rank")
-        reason.setdefault(min(able), "the first rank")
-        if len(able) <= 3:
-            for member in able:
-                reason.setdefault(member, "between the others")
-    return [
-        view_of(run, step, why) for member, why in reason.items() if (step := representative(steps(run), *member)) is not None
-    ]
 
 
 def timeline(
