@@ -50,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": ALL,
     "hook": {"model", "ingest", "rules"},
     "monitor": {"model", "hook.nvml"},
-    "__init__": {"api", "hook", "plot"},
+    "annotate": set(),
+    "__init__": {"api", "annotate", "hook", "plot"},
     "__main__": {"cli"},
 }
 EVERYBODY = {"", "__version__"}  # the package itself, for its version

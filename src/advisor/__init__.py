@@ -31,6 +31,7 @@ __all__ = [
     "on_trace_ready",
     "render",
 ]
+_MODULES = ("annotate", "plot")  # for people who write `advisor.plot` after `import advisor`
 
 if TYPE_CHECKING:
     from advisor.api import InputError, Options, analyze, compare, info, load, load_report, render
@@ -43,12 +44,12 @@ def __getattr__(name: str) -> Any:
         from advisor import api, hook
 
         return getattr(hook if name in hook.__all__ else api, name)
-    if name == "plot":
+    if name in _MODULES:
         import importlib
 
-        return importlib.import_module("advisor.plot")
+        return importlib.import_module(f"advisor.{name}")
     raise AttributeError(f"module 'advisor' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "plot"})
+    return sorted({*globals(), *__all__, *_MODULES})
