@@ -25,6 +25,7 @@ __all__ = [
     "info",
     "load",
     "load_report",
+    "on_idle_gpu",
     "on_signal",
     "on_slow_step",
     "on_touch",
@@ -35,7 +36,7 @@ _MODULES = ("annotate", "plot")  # for people who write `advisor.plot` after `im
 
 if TYPE_CHECKING:
     from advisor.api import InputError, Options, analyze, compare, info, load, load_report, render
-    from advisor.hook import Attachment, Schedule, attach, on_signal, on_slow_step, on_touch, on_trace_ready
+    from advisor.hook import Attachment, Schedule, attach, on_idle_gpu, on_signal, on_slow_step, on_touch, on_trace_ready
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from advisor.hook.attachment import Attachment, attach
 from advisor.hook.handler import TraceHandler, on_trace_ready
+from advisor.hook.idle import on_idle_gpu
 from advisor.hook.plan import Schedule, Trigger, on_signal, on_slow_step, on_touch
 from advisor.hook.settings import Settings
 
@@ -17,6 +18,7 @@ __all__ = [
     "TraceHandler",
     "Trigger",
     "attach",
+    "on_idle_gpu",
     "on_signal",
     "on_slow_step",
     "on_touch",

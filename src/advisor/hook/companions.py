@@ -45,5 +45,6 @@ def companions(settings: Settings, bundle: Bundle, job: Job, models: list[Any], 
     if torch.cuda.is_available():
         found.append(Allocator(bundle, settings.memory_history, settings.snapshot_on_oom))
         if settings.samples:
-            found.append(Sampler(bundle, settings.samples))
+            listeners = [trigger.readings for trigger in settings.triggers if trigger.readings is not None]
+            found.append(Sampler(bundle, settings.samples, listeners))
     return found

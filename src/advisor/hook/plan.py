@@ -51,11 +51,15 @@ class Schedule:
 
 @dataclass
 class Trigger:
-    """Starts a recording when something happens. `due(step, durations)` is asked once a step."""
+    """Starts a recording when something happens. `due(step, durations)` is asked once a step.
+
+    readings(seconds, utilization): called on another thread for each reading of the GPU, monotonic seconds and percent.
+    """
 
     name: str
     due: Callable[[int, Durations], bool]
     close: Callable[[], None] = lambda: None
+    readings: Callable[[float, float | None], None] | None = None
 
 
 class Durations:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -15,13 +17,17 @@ _MOST_ROWS = 400_000  # about 60 MB
 
 
 class Sampler:
-    """Reads the GPU of this process by NVML every `seconds`. The training thread only ever starts and ends it."""
+    """Reads the GPU of this process by NVML every `seconds`. The training thread only ever starts and ends it.
+
+    listeners: called on the sampler's thread with each reading: monotonic seconds, and utilisation in percent or None.
+    """
 
     name = "samples"
 
-    def __init__(self, bundle: Bundle, seconds: float) -> None:
+    def __init__(self, bundle: Bundle, seconds: float, listeners: Sequence[Callable[[float, float | None], None]] = ()) -> None:
         self._file = bundle.folder / "smi.csv"
         self._seconds = seconds
+        self._listeners = listeners
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._why: str | None = None
@@ -63,10 +69,15 @@ class Sampler:
 
     def _write(self, library: nvml.Nvml, index: int, file: TextIO) -> None:
         print(nvml.csv_header(traffic=True), file=file)
-        while self._rows < _MOST_ROWS:
-            reading = library.read(index, traffic=self._rows % _TRAFFIC_EVERY == 0)
-            print(nvml.csv_row(datetime.now(), reading, traffic=True), file=file, flush=True)
-            self._rows += 1
+        readings = 0
+        while self._rows < _MOST_ROWS or self._listeners:
+            reading = library.read(index, traffic=readings % _TRAFFIC_EVERY == 0)
+            readings += 1
+            if self._rows < _MOST_ROWS:
+                print(nvml.csv_row(datetime.now(), reading, traffic=True), file=file, flush=True)
+                self._rows += 1
+            for listener in self._listeners:
+                listener(time.monotonic(), reading.utilization)
             if self._stop.wait(self._seconds):
                 return
 
