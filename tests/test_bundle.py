@@ -210,3 +210,15 @@ def test_of_several_recordings_the_last_that_all_ranks_have_is_used(tmp_path: Pa
     ]
     alone = advisor.load([tmp_path / "rank-0" / "window-0-timing.json"])
     assert len(alone.traces) == 1 and not any(n.code == "recordings" for n in alone.notices)
+
+
+def test_reports_beside_the_ranks_are_no_matter(tmp_path: Path) -> None:
+    write(tmp_path / "rank-0", manifest())
+    (tmp_path / "report.json").write_text('{"schema": "advisor.report/1", "findings": []}')
+    assert not [n for n in advisor.load([tmp_path]).notices if n.code == "files-skipped"]
+    (tmp_path / "notes.json").write_text('{"note": 1}')
+    assert [n.message.rpartition(": ")[2] for n in advisor.load([tmp_path]).notices if n.code == "files-skipped"] == [
+        "notes.json"
+    ]
+    with pytest.raises(InputError, match="what advisor wrote itself, not a recording; `advisor compare` reads its reports"):
+        advisor.load([tmp_path / "report.json"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,17 @@ def test_what_is_written_is_read_back(tmp_path: Path, traffic: bool) -> None:
     assert samples["power"][0] == pytest.approx(224.97)
     if traffic:
         assert samples["pcie_receive"][0] == pytest.approx(603e6) and samples["pcie_transmit"][0] == pytest.approx(482e6)
+
+
+def test_a_zone_is_told_and_read(tmp_path: Path) -> None:
+    zone = timezone(timedelta(hours=-7))
+    row = csv_row(AT.replace(tzinfo=zone), FULL)
+    assert row.startswith("2026/11/30 16:14:33.997-0700, 3,")
+    file = tmp_path / "smi.csv"
+    file.write_text("\n".join([csv_header(), row, ""]))
+    run = advisor.load([file])
+    assert run.epoch_ns == int(datetime(2026, 11, 30, 23, 14, 33, tzinfo=UTC).timestamp()) * 10**9 + 997_000_000
+    assert not run.traces[0].local_clock
 
 
 class NVMLError(Exception):

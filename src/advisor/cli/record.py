@@ -95,7 +95,7 @@ def command(
     status = _run(words, {**os.environ, **added})
     if not _recorded(folder):
         click.echo("advisor: nothing was recorded: " + _why(folder, schedule, nsys), err=True)
-    elif not no_analyze:
+    elif not no_analyze and not (folder / "report.json").is_file():  # a program that attaches itself has printed it
         _analyze(folder)
     return status
 

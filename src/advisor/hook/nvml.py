@@ -77,8 +77,11 @@ def csv_header(traffic: bool = False) -> str:
 
 
 def csv_row(at: datetime, reading: Reading, traffic: bool = False) -> str:
-    """One line as nvidia-smi prints it, with the local time. A comma inside a name would shift the columns."""
-    values = [f"{at:%Y/%m/%d %H:%M:%S}.{at.microsecond // 1000:03d}"]
+    """One line as nvidia-smi prints it, with the local time, and its zone if `at` has one, which nvidia-smi never tells.
+
+    A comma inside a name would shift the columns.
+    """
+    values = [f"{at:%Y/%m/%d %H:%M:%S}.{at.microsecond // 1000:03d}{at:%z}"]
     for _, field, text in (*_COLUMNS, *(TRAFFIC if traffic else ())):
         value = getattr(reading, field)
         values.append("[N/A]" if value is None else text(value).replace(",", " "))

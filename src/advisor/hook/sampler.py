@@ -74,7 +74,7 @@ class Sampler:
             reading = library.read(index, traffic=readings % _TRAFFIC_EVERY == 0)
             readings += 1
             if self._rows < _MOST_ROWS:
-                print(nvml.csv_row(datetime.now(), reading, traffic=True), file=file, flush=True)
+                print(nvml.csv_row(datetime.now().astimezone(), reading, traffic=True), file=file, flush=True)
                 self._rows += 1
             for listener in self._listeners:
                 listener(time.monotonic(), reading.utilization)

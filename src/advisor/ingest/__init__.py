@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from advisor.ingest.align import join
 from advisor.ingest.discover import Discovery, find
+from advisor.ingest.foreign import OUR_OWN
 from advisor.ingest.sniff import plug_in_notices, read
 from advisor.ingest.source import Source, UnknownKind
 from advisor.model import InputError, Notice, Options, Run, Trace
@@ -117,6 +118,9 @@ class _Reading:
                 self._skipped[folder].append((os.path.basename(archive), reason))
         for origin, skipped in self._skipped.items():
             if origin in self._used:
+                skipped = [(name, reason) for name, reason in skipped if not reason.endswith(OUR_OWN)]
+                if not skipped:
+                    continue
                 names = ", ".join(name for name, _ in skipped[:_NAMED]) + (", ..." if len(skipped) > _NAMED else "")
                 what = "file" if len(skipped) == 1 else "files"
                 self.notices.append(Notice("files-skipped", f"{origin}: {len(skipped)} {what} of other kinds skipped: {names}"))

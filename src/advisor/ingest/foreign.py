@@ -43,7 +43,9 @@ _BINARY: tuple[_Entry, ...] = (
 )
 
 # The neighbours of a Chrome trace (execution traces, memory time lines) are known to its reader.
+OUR_OWN = "what advisor wrote itself, not a recording; `advisor compare` reads its reports"
 _JSON: tuple[_Entry, ...] = (
+    ((r'\A\s*\{\s*"schema"\s*:\s*"advisor\.(?!bundle)',), OUR_OWN),
     ((r'"\$schema"\s*:\s*"[^"\n]{0,99}speedscope',), f"a speedscope profile of the CPU: {_RECORD}"),
     ((r'"gpus"\s*:', r'"utilization\.gpu"'), "a gpustat log; give nvidia-smi --query-gpu CSV"),
 )
