@@ -18,7 +18,6 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def advisor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    monkeypatch.setenv("COLUMNS", "100")  # as wide as files are
     monkeypatch.chdir(tmp_path)
 
     def run_it(*arguments: str | Path) -> tuple[int, str, str]:
