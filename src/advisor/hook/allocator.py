@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+from pathlib import Path
 from typing import Any
 
 from advisor.hook.bundle import Bundle
@@ -20,6 +21,17 @@ _COLUMNS = (
     "retries",
     "ooms",
 )
+_STATISTICS = {  # name here -> torch's statistic and which value of it
+    "allocated": ("allocated_bytes", "current"),
+    "allocated_peak": ("allocated_bytes", "peak"),
+    "requested": ("requested_bytes", "current"),
+    "reserved": ("reserved_bytes", "current"),
+    "reserved_peak": ("reserved_bytes", "peak"),
+    "non_releasable": ("inactive_split_bytes", "current"),
+    "non_releasable_peak": ("inactive_split_bytes", "peak"),
+    "segments": ("segment", "current"),
+    "segments_freed": ("segment", "freed"),
+}
 _MOST_ROWS = 2048
 _EVERY = 8  # steps
 _MOST_SNAPSHOTS = 3
@@ -82,16 +94,19 @@ class Allocator:
         about = {"device": device, "asked_bytes": asked, "device_free_bytes": free}
         quietly(lambda: self.snapshot(f"snapshot-oom-{len(self._snapshots)}", about), "writing a snapshot of the allocator")
 
-    def snapshot(self, name: str, about: dict[str, Any]) -> None:
-        """Write what `torch.cuda.memory._snapshot` gives as name.pickle.gz. It makes nothing wait but the caller."""
+    def snapshot(self, name: str, about: dict[str, Any]) -> Path | None:
+        """Write what `torch.cuda.memory._snapshot` gives as name.pickle.gz; a number is added to a name that is taken."""
         if not self._bundle.room():
-            return
+            return None
+        taken = {one["file"] for one in self._snapshots}
+        names = (f"{name}{'' if i == 0 else f'-{i}'}.pickle.gz" for i in range(len(taken) + 1))
         packed = io.BytesIO()
         with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as file:
             pickle.dump(self._torch.cuda.memory._snapshot(), file, protocol=4)
-        place = self._bundle.write(f"{name}.pickle.gz", packed.getvalue())
+        place = self._bundle.write(next(each for each in names if each not in taken), packed.getvalue())
         self._snapshots.append({"file": place.name, **about})
         log.info("advisor: wrote a snapshot of the CUDA allocator: %s", place.name)
+        return place
 
     def failed(self, error: BaseException) -> None:
         pass
@@ -102,11 +117,18 @@ class Allocator:
             self._torch.cuda.memory._record_memory_history(enabled=None)
 
     def about(self) -> Any:
-        last = quietly(self._read, "reading the allocator's counters")
         return {
             "device": self._device,
             "columns": list(_COLUMNS),
             "rows": [list(row) for row in self._rows],
-            "last": dict(zip(_COLUMNS[1:], last, strict=True)) if last else None,
+            "summary": quietly(self._summary, "reading the allocator's statistics"),
             "snapshots": self._snapshots,
         }
+
+    def _summary(self) -> dict[str, int]:
+        """Named as the columns of the table `allocator_summaries`; what this torch does not count is left out."""
+        stats = self._torch._C._cuda_memoryStats(self._device)
+        found = {"ooms": stats.get("num_ooms"), "retries": stats.get("num_alloc_retries")}
+        for name, (key, value) in _STATISTICS.items():
+            found[name] = stats.get(key, {}).get("all", {}).get(value)
+        return {name: int(value) for name, value in found.items() if value is not None}

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from advisor.hook import after, job
+from advisor.hook.allocator import Allocator
 from advisor.hook.bundle import Bundle, prune
 from advisor.hook.clock import OUTSIDE, RECORDED, StepClock
 from advisor.hook.companions import Companion, companions
@@ -249,6 +250,17 @@ class Attachment:
     def record(self, reason: str = "asked") -> None:
         """Start a recording at the end of this step, whatever the schedule says."""
         self._plan.ask(reason)
+
+    @guarded
+    def snapshot(self, name: str = "snapshot") -> Path | None:
+        """Write a snapshot of the CUDA allocator into the recording. None where there is no GPU or no step has ended yet.
+
+        With `memory_history=True` it tells who holds the memory. It waits for nothing but takes a while: not every step.
+        """
+        for companion in self._companions:
+            if isinstance(companion, Allocator) and self._bundle is not None:
+                return companion.snapshot(name, {"reason": "asked"})
+        return None
 
     def each_step(self, function: F) -> F:
         """Decorator: every call of the function is a step."""

@@ -46,5 +46,5 @@ def companions(settings: Settings, bundle: Bundle, job: Job, models: list[Any], 
         found.append(Allocator(bundle, settings.memory_history, settings.snapshot_on_oom))
         if settings.samples:
             listeners = [trigger.readings for trigger in settings.triggers if trigger.readings is not None]
-            found.append(Sampler(bundle, settings.samples, listeners))
+            found.append(Sampler(bundle, settings.samples, listeners, topology=job.local_rank == 0 and job.world_size > 1))
     return found

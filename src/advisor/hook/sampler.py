@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,8 +11,9 @@ from typing import Any, TextIO
 
 from advisor.hook import nvml
 from advisor.hook.bundle import Bundle
-from advisor.hook.guard import log
+from advisor.hook.guard import log, quietly
 
+Listener = Callable[[float, float | None], None]
 _TRAFFIC_EVERY = 10  # readings: NVML measures PCIe traffic over 20 ms for each direction
 _MOST_ROWS = 400_000  # about 60 MB
 
@@ -20,14 +22,22 @@ class Sampler:
     """Reads the GPU of this process by NVML every `seconds`. The training thread only ever starts and ends it.
 
     listeners: called on the sampler's thread with each reading: monotonic seconds, and utilisation in percent or None.
+    topology: also note once how the GPUs are linked, as `nvidia-smi topo -m` tells it.
     """
 
     name = "samples"
 
-    def __init__(self, bundle: Bundle, seconds: float, listeners: Sequence[Callable[[float, float | None], None]] = ()) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        seconds: float,
+        listeners: Sequence[Callable[[float, float | None], None]] = (),
+        topology: bool = False,
+    ) -> None:
         self._file = bundle.folder / "smi.csv"
         self._seconds = seconds
         self._listeners = listeners
+        self._bundle, self._topology = bundle, topology
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._why: str | None = None
@@ -58,6 +68,8 @@ class Sampler:
         return {"rows": self._rows, "seconds": self._seconds, "why_none": self._why}
 
     def _run(self) -> None:
+        if self._topology:
+            quietly(self._write_topology, "asking for the topology")
         try:
             with nvml.nvml() as library:
                 index = library.index_of(self._address) if self._address else 0
@@ -66,6 +78,10 @@ class Sampler:
         except Exception as error:  # another thread: nobody above would hear of it
             self._why = str(error)
             log.info("advisor: the GPU is not sampled: %s", error)
+
+    def _write_topology(self) -> None:
+        done = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, stdin=subprocess.DEVNULL, timeout=30, check=True)
+        self._bundle.write("topology.txt", done.stdout)
 
     def _write(self, library: nvml.Nvml, index: int, file: TextIO) -> None:
         print(nvml.csv_header(traffic=True), file=file)

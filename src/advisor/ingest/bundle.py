@@ -17,7 +17,7 @@ import numpy as np
 from advisor.ingest.source import Source
 from advisor.model import Device, InputError, Notice, Table, Trace
 from advisor.model.run import PERFORMANCE_VARIABLES
-from advisor.model.schema import StepState
+from advisor.model.schema import TABLES, StepState
 
 __all__ = ["claims", "one_recording", "read"]
 
@@ -58,6 +58,15 @@ class _Surroundings(msgspec.Struct):
     cuda: str | None = None
 
 
+class _Allocator(msgspec.Struct):
+    device: int = -1
+    summary: dict[str, int] | None = None
+
+
+class _Companions(msgspec.Struct):
+    allocator: _Allocator | None = None
+
+
 class _Notice(msgspec.Struct):
     code: str
     message: str
@@ -73,6 +82,7 @@ class _Manifest(msgspec.Struct):
     surroundings: _Surroundings = msgspec.field(default_factory=_Surroundings)
     windows: list[_Window] = msgspec.field(default_factory=list)
     steps: _Steps = msgspec.field(default_factory=_Steps)
+    companions: _Companions = msgspec.field(default_factory=_Companions)
     notices: list[_Notice] = msgspec.field(default_factory=list)
 
 
@@ -100,7 +110,7 @@ def read(source: Source, *, processes: int | None = None) -> Trace:
     trace.environment = {name: value for name, value in about.variables.items() if name in PERFORMANCE_VARIABLES}
     trace.facts = {fact: value for name, fact in _FACTS.items() if (value := getattr(about, name))}
     trace.devices = [_device(device, trace.rank, found.process) for device in about.devices]
-    trace.tables = {"step_times": _step_times(found)}
+    trace.tables = {"step_times": _step_times(found), "allocator_summaries": _summary(found.companions.allocator)}
     trace.recordings = {window.file.removesuffix(".gz"): window.recording for window in found.windows}
     for notice in found.notices:
         trace.notice(f"hook-{notice.code}" if not notice.code.startswith("hook") else notice.code, notice.message)
@@ -140,6 +150,16 @@ def _device(device: _Device, rank: int | None, process: int) -> Device:
     return Device(
         device.index, device.name, rank, process if process >= 0 else None, capability, device.sm_count, device.memory_bytes
     )
+
+
+def _summary(allocator: _Allocator | None) -> Table:
+    """The allocator's statistics at the end; counts that no allocator shows are left out."""
+    if allocator is None or not allocator.summary:
+        return Table("allocator_summaries")
+    possible = {name: [value] for name, value in allocator.summary.items() if 0 <= value < 1 << 62}
+    known = {column.name for column in TABLES["allocator_summaries"].columns} - {"rank", "device"}
+    device = allocator.device if 0 <= allocator.device < 1 << 15 else -1
+    return Table("allocator_summaries", {"device": [device], **{k: v for k, v in possible.items() if k in known}})
 
 
 def _step_times(found: _Manifest) -> Table:
