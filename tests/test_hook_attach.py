@@ -246,6 +246,16 @@ def test_old_recordings_go_and_nothing_else(tmp_path: Path) -> None:
     assert names == {"advisor-run-2", "advisor-run-1", "advisor-run-mine", "advisor-run-0-notes"}
 
 
+def test_a_run_that_ends_too_early_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer = model_and_optimizer()
+    with attach(optimizer, **quiet(tmp_path, analyze=True)) as attached:
+        train(model, optimizer, 4)
+    assert attached.report is None
+    assert [record.message for record in caplog.records] == [
+        "advisor: no report: training ended after step 4; the first recording begins after step 6 (advisor.Schedule)"
+    ]
+
+
 def test_ranks_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADVISOR_RUN_FOLDER", str(tmp_path / "advisor-run-x"))
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -217,8 +217,14 @@ class Attachment:
             return
         self._bundle.packed(seconds=30)
         self._manifest(finished=True)
-        if self.settings.analyze and self._windows and self._job.rank == 0:
+        if self._job.rank != 0 or not self.settings.analyze:
+            return
+        if self._windows:
             self.report = after.analyse(self._bundle.root, self._job.world_size, self.settings)
+        elif self.settings.schedule.repeat or self.settings.schedule.at:
+            why = self._notices[0]["message"] if self._notices else f"training ended after step {self._clock.count}"
+            first = min(self.settings.schedule.at, default=self.settings.schedule.wait)
+            log.warning("advisor: no report: %s; the first recording begins after step %d (advisor.Schedule)", why, first)
 
     def _stop(self) -> None:
         """Everything that still runs ends; the files stay."""
