@@ -17,7 +17,7 @@ from advisor.hook.allocator import Allocator
 from advisor.hook.bundle import Bundle, prune
 from advisor.hook.clock import OUTSIDE, RECORDED, StepClock
 from advisor.hook.companions import Companion, companions
-from advisor.hook.guard import guarded, log, quietly
+from advisor.hook.guard import Hook, guarded, log, quietly
 from advisor.hook.plan import Plan, Schedule, Trigger
 from advisor.hook.presence import profiled_already, watch_profilers
 from advisor.hook.settings import Settings
@@ -50,7 +50,7 @@ class Attachment:
         self._bundle: Bundle | None = None
         self._job = job.Job()
         self._companions: list[Companion] = []
-        self._models, self._optimizers = list(models), list(optimizers)
+        self._models, self._optimizers = [_weakly(model) for model in models], [_weakly(each) for each in optimizers]
         self._window: Window | None = None
         self._queue: list[tuple[Any, int]] = []
         self._reason = ""
@@ -60,21 +60,20 @@ class Attachment:
         self._spent_ns = self._most_ns = 0  # the hook's own time in steps outside windows
         self._ended = False
         self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
         self._hooks: list[Any] = []
         if self.active:
             self._watch()
 
     @guarded
     def _watch(self) -> None:
-        if self._optimizers:
-            self._hooks.append(self._optimizers[0].register_step_post_hook(self._counted))
+        first = self._optimizers[0]() if self._optimizers else None
+        if first is not None:
+            self._hooks.append(first.register_step_post_hook(Hook(self._step)))
         watch_profilers()
         self._clock.begin()
         _alive.add(self)
         atexit.register(self.close)
-
-    def _counted(self, *_: Any) -> None:
-        self._step()
 
     def step(self) -> None:
         """A step of the training loop ended here. Call it once a step, after the optimizer."""
@@ -92,6 +91,26 @@ class Attachment:
         if self._pid != os.getpid():
             self.active = False  # a forked worker inherited the object; the run belongs to its parent
             return
+        with self._lock:
+            if not self.active or not self._my_thread():
+                return
+            try:
+                self._count(began)
+            except (KeyboardInterrupt, SystemExit):
+                self._cut("interrupted inside a recording window, which is left out")
+                raise
+
+    def _my_thread(self) -> bool:
+        """Steps of one thread count, the first that steps: a profiler that meets several at its ends crashes the program."""
+        here = threading.current_thread()
+        if self._thread is not here:
+            if self._thread is not None and self._thread.is_alive():
+                return False
+            self._cut("the thread that trained ended inside a recording window, which is left out")
+            self._thread = here
+        return True
+
+    def _count(self, began: int) -> None:
         first = self._clock.count == 0
         window = self._window
         recording = window is not None or bool(self._queue)
@@ -130,7 +149,8 @@ class Attachment:
         self.folder = root
         if self._job.rank == 0:
             quietly(lambda: prune(root.parent, self.settings.keep, root), "removing old recordings")
-        self._companions = companions(self.settings, self._bundle, self._job, self._models, self._optimizers)
+        models, optimizers = ([each for ref in refs if (each := ref()) is not None] for refs in (self._models, self._optimizers))
+        self._companions = companions(self.settings, self._bundle, self._job, models, optimizers)
         for companion in self._companions:
             companion.begin()
         self._manifest(finished=False)
@@ -207,12 +227,14 @@ class Attachment:
     @guarded
     def close(self) -> None:
         """Write what is left, and on rank 0 print the short report. Called once, at the latest when Python ends."""
+        if self._pid != os.getpid():
+            return
         with self._lock:
-            if self._ended or self._pid != os.getpid():
+            if self._ended:
                 return
             self._ended = True
-        atexit.unregister(self.close)
-        self._stop()
+            atexit.unregister(self.close)
+            self._stop()
         if self._bundle is None or not self.settings.enabled:
             return
         self._bundle.packed(seconds=30)
@@ -229,15 +251,20 @@ class Attachment:
     def _stop(self) -> None:
         """Everything that still runs ends; the files stay."""
         self.active = False
-        window, self._window = self._window, None
-        if window is not None:
-            quietly(window.abandon, "stopping the profiler")
-            if self.settings.enabled:
-                self._notice("window-cut", "training ended inside a recording window, which is left out")
+        self._cut("training ended inside a recording window, which is left out")
         for companion in self._companions:
             quietly(companion.end, f"ending {companion.name}")
         quietly(self._plan.close, "taking the triggers back")
         self._unhook()
+
+    def _cut(self, why: str) -> None:
+        """No window from now on, until the plan asks for the next recording."""
+        window, self._window, self._queue = self._window, None, []
+        if window is not None:
+            quietly(window.abandon, "stopping the profiler")
+            self._plan.recorded(self._clock.count, self._reason)
+            if self.settings.enabled:
+                self._notice("window-cut", why)
 
     def _unhook(self) -> None:
         for hook in self._hooks:
@@ -251,7 +278,10 @@ class Attachment:
         self._notice("hook-off", reason)
         self.settings.enabled = False
         quietly(self._stop, "stopping")
-        quietly(lambda: self._manifest(finished=True), "writing the manifest")
+        bundle = self._bundle
+        if bundle is not None:
+            quietly(lambda: bundle.packed(seconds=1), "waiting for files")
+            quietly(lambda: self._manifest(finished=True), "writing the manifest")
 
     def record(self, reason: str = "asked") -> None:
         """Start a recording at the end of this step, whatever the schedule says."""
@@ -288,6 +318,18 @@ class Attachment:
             for companion in self._companions:
                 quietly(lambda each=companion: each.failed(error), companion.name)  # type: ignore[misc]
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, of an object that holds this one say, records nothing."""
+        return Attachment, ((), (), Settings(enabled=False))
+
+
+def _weakly(target: Any) -> Callable[[], Any]:
+    """The target as long as it lives: the program frees its memory when it wants to."""
+    try:
+        return weakref.ref(target)
+    except TypeError:
+        return lambda: target
 
 
 def _capturing() -> bool:

@@ -51,7 +51,7 @@ class Bundle:
     def write(self, name: str, content: bytes) -> Path:
         """The file, whole: written beside its place and moved there."""
         place = self.folder / name
-        part = place.with_name(name + ".part")
+        part = partial_of(place)
         with open(part, "wb") as file:
             file.write(content)
             file.flush()
@@ -63,7 +63,7 @@ class Bundle:
         """The manifest, with the size of every other file as it is now; hashes: and its SHA-256, which takes a while."""
         files: dict[str, dict[str, Any]] = {}
         for name, size in self._sizes().items():
-            if name != MANIFEST and not name.endswith(".part"):
+            if name != MANIFEST and not name.startswith("."):
                 files[name] = {"bytes": size, **({"sha256": _sha256(self.folder / name)} if hashes else {})}
         text = json.dumps({"schema": SCHEMA, **document, "files": files}, indent=1, allow_nan=False)
         self.write(MANIFEST, text.encode())
@@ -79,6 +79,14 @@ class Bundle:
         for thread in self._packing:
             thread.join(seconds)
         self._packing = [thread for thread in self._packing if thread.is_alive()]
+        if not self._packing:
+            for left in self.folder.glob(".*.part*"):  # of a window that was interrupted while it was written
+                left.unlink(missing_ok=True)
+
+
+def partial_of(place: Path) -> Path:
+    """Where a file is written before it is whole. Nobody reads a hidden file, also not where the program was killed meanwhile."""
+    return place.with_name(f".{place.name}.part")
 
 
 def _own_folder(root: Path, name: str) -> Path:
@@ -98,7 +106,7 @@ def _own_folder(root: Path, name: str) -> Path:
 
 def _pack(file: Path) -> None:
     place = file.with_name(file.name + ".gz")
-    part = place.with_name(place.name + ".part")
+    part = partial_of(place)
 
     def work() -> bool:
         with open(file, "rb") as plain, gzip.open(part, "wb", compresslevel=1) as packed:
@@ -108,7 +116,7 @@ def _pack(file: Path) -> None:
         return True
 
     if not quietly(work, "compressing a window"):
-        part.unlink(missing_ok=True)
+        quietly(lambda: part.unlink(missing_ok=True), "removing what was not compressed")
 
 
 def _sha256(path: Path) -> str:

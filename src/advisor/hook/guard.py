@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 log = logging.getLogger("advisor")
@@ -31,7 +32,21 @@ def guarded(method: Callable[..., R]) -> Callable[..., R | None]:
             self.disable(f"{type(error).__name__} in {method.__name__}: {error}")
             return None
 
+    safe._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler.disable does, without its slow import
     return safe
+
+
+class Hook:
+    """What is hung on objects of the program. A copy, deep or pickled, does nothing, and is read without any of our code."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+
+    def __call__(self, *_: object) -> None:
+        self._action()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")  # takes anything, does nothing, returns None
 
 
 def quietly(action: Callable[[], R], what: str) -> R | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.hook import after, job
-from advisor.hook.bundle import Bundle
+from advisor.hook.bundle import Bundle, partial_of
 from advisor.hook.guard import guarded, log
 from advisor.hook.settings import Settings
 from advisor.hook.surroundings import surroundings
@@ -41,7 +41,7 @@ class TraceHandler:
             log.warning("advisor: %s is full, this trace is left out", self.folder)
             return
         file = self._bundle.folder / f"window-{len(self._windows)}-given.json"
-        part = file.with_suffix(".part")
+        part = partial_of(file)
         profile.export_chrome_trace(str(part))
         os.replace(part, file)
         self._windows.append({"file": file.name, "kind": "given", "recording": len(self._windows)})

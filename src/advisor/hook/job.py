@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ from advisor.hook.guard import quietly
 
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_runs = itertools.count()  # of this process
 _LOCALS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 
 
@@ -43,19 +45,24 @@ def find_job() -> Job:
     return Job(rank, world, _number(_LOCALS, rank)) if 0 <= rank < world else Job()
 
 
-def agreed(name: str) -> str:
-    """Rank 0's `name` on every rank, by the store that torch.distributed already has: no collective, no GPU work."""
+def agreed(name: str, number: int) -> str:
+    """Rank 0's `name` on every rank, by the store that torch.distributed already has: no collective, no GPU work.
+
+    number: how many names were agreed on before; the store keeps them all.
+    """
     dist = distributed()
     if dist is None or dist.get_world_size() == 1:
         return name
 
+    key = f"advisor/run/{number}"
+
     def ask() -> str:
         store = dist.distributed_c10d._get_default_store()
         if dist.get_rank() == 0:
-            store.set("advisor/run", name)
+            store.set(key, name)
             return name
-        store.wait(["advisor/run"], timedelta(seconds=30))
-        return str(store.get("advisor/run").decode())
+        store.wait([key], timedelta(seconds=30))
+        return str(store.get(key).decode())
 
     return quietly(ask, "agreeing on a name of the run") or name
 
@@ -65,7 +72,9 @@ def run_folder(output: str) -> Path:
     given = os.environ.get("ADVISOR_RUN_FOLDER")
     if given:
         return Path(given).absolute()
-    return (Path(output) / agreed(f"{PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")).absolute()
+    number = next(_runs)
+    again = f"-{number + 1}" if number else ""  # two in one second, in one process
+    return (Path(output) / agreed(f"{PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{again}", number)).absolute()
 
 
 def is_worker() -> bool:

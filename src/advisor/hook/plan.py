@@ -101,8 +101,9 @@ def on_signal(number: int = getattr(signal, "SIGUSR2", 0)) -> Trigger:
         return bool(asked) and asked.pop()
 
     def close() -> None:
-        if signal.getsignal(number) is handler:
-            signal.signal(number, before if before is not None else signal.SIG_DFL)
+        asked.clear()
+        if before != signal.SIG_DFL and before is not None and signal.getsignal(number) is handler:
+            signal.signal(number, before)  # else it stays: a signal that comes late must not end the program
 
     return Trigger(f"signal {number}", due, close)
 

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from advisor.hook.guard import quietly
+
 _lock = threading.Lock()
 _running: set[int] = set()  # ids of profiles between their begin and end
 _ours: list[tuple[Any, Callable[[], None]]] = []  # the open window of this process: its profile, and how to abandon it
@@ -59,7 +61,7 @@ def watch_profilers() -> None:
         def prepare_trace(self: Any) -> Any:
             if _ours and _ours[0][0] is not self:
                 _, abandon = _ours.pop()
-                abandon()
+                quietly(abandon, "ending our window")
             _running.add(id(self))
             return begin(self)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from advisor.hook.guard import Hook
 
 Push = Callable[[str], Any]
 Pop = Callable[[], Any]
@@ -40,10 +43,11 @@ class Ranges:
     def begin(self) -> None:
         self._nvtx = nvtx()
         for model in self._models:
-            self._hooks.append(model.register_forward_pre_hook(lambda *_: self._phase("forward")))
-            self._hooks.append(model.register_forward_hook(lambda *_: self._phase("backward")))
+            self._hooks.append(model.register_forward_pre_hook(Hook(partial(self._phase, "forward"))))
+            self._hooks.append(model.register_forward_hook(Hook(partial(self._phase, "backward"))))
         for optimizer in self._optimizers:
-            self._hooks.append(optimizer.register_step_pre_hook(lambda *_: self._phase("optimizer")))
+            self._hooks.append(optimizer.register_step_pre_hook(Hook(partial(self._phase, "optimizer"))))
+        self._models, self._optimizers = [], []  # they live as long as the program wants them to
         self.begin_step(1, None)
 
     def end_step(self, count: int, window: str | None) -> None:

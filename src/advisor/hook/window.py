@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from advisor.hook.bundle import partial_of
 from advisor.hook.plan import Kind
 from advisor.hook.presence import claim, release
 
@@ -31,6 +32,7 @@ class Window:
     ends_ns: list[int] = field(default_factory=list)
     costs_ns: dict[str, int] = field(default_factory=dict)
     after_s: float = 0.0  # for so long after its end the profiler still slows the program
+    _epoch_ns: int = 0  # wall clock where perf_counter_ns is 0
     _profile: Any = None
     _done: bool = False
 
@@ -59,7 +61,12 @@ class Window:
             claim(self._profile, self.abandon)
             self._profile.start()
         self.costs_ns["start"] = time.perf_counter_ns() - began
-        self.ends_ns.append(time.time_ns())
+        self._epoch_ns = time.time_ns() - time.perf_counter_ns()
+        self._edge()
+
+    def _edge(self) -> None:
+        """A step ended now, by the wall clock as it was at the beginning: it may be set meanwhile."""
+        self.ends_ns.append(self._epoch_ns + time.perf_counter_ns())
 
     @property
     def abandoned(self) -> bool:
@@ -70,7 +77,7 @@ class Window:
         began = time.perf_counter_ns()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.ends_ns.append(time.time_ns())
+            self._edge()
             self._profile.step()
             if self._done:
                 self._profile.stop()
@@ -84,16 +91,18 @@ class Window:
         profile, self._profile = self._profile, None
         if profile is not None:
             profile.on_trace_ready = None
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                profile.stop()
-            release(profile)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    profile.stop()
+            finally:
+                release(profile)
 
     def _write(self, profile: Any) -> None:
         if self._done:
             return
         began = time.perf_counter_ns()
-        part = self.file.with_suffix(".part")
+        part = partial_of(self.file)
         profile.export_chrome_trace(str(part))
         os.replace(part, self.file)
         self.costs_ns["export"] = time.perf_counter_ns() - began
