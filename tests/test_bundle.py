@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -163,14 +166,51 @@ def test_the_slowest_rank_sets_the_pace() -> None:
         (manifest(schema="advisor.bundle/1", steps={"durations_ns": [1.5]}), "durations_ns"),
         (manifest(steps={"durations_ns": [-5], "states": [0]}), "no possible time"),
         (manifest(steps={"durations_ns": [1 << 62], "states": [0]}), "no possible time"),
-        (manifest(windows=[{"first_step": 1, "step_edges_ns": [EPOCH + 10, EPOCH]}]), "no possible time"),
+        (manifest(steps={"durations_ns": [5] * ((1 << 20) + 1)}), "durations_ns"),
+        (manifest(steps={"first": 1 << 60}), "first"),
+        (manifest(windows=[{"first_step": 1 << 62}]), "first_step"),
+        (manifest(rank=1 << 31, world_size=2), "rank"),
+        (manifest(rank=-1), "rank"),
+        (manifest(process=10**30), "process"),
+        (manifest(start_epoch_ns=10**30), "start_epoch_ns"),
+        (manifest(surroundings={"devices": [{"index": 1 << 40}]}), "index"),
+        (manifest(notices=[{"code": "x", "message": "y"}] * 2000), "notices"),
         (manifest(note={"schema": "advisor.bundle/1"}, schema="advisor.bundle/2"), "this version reads advisor.bundle/1"),
     ],
 )
 def test_bad_manifests_are_refused_in_one_line(tmp_path: Path, document: Any, reason: str) -> None:
     with pytest.raises(InputError, match=reason) as refused:
         advisor.load(write(tmp_path, document))
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(refused.value) and "please report" not in str(refused.value)
+
+
+def test_a_window_whose_times_cannot_be_does_not_cost_the_others(tmp_path: Path) -> None:
+    back, far = [EPOCH + 10, EPOCH], [EPOCH, EPOCH + (1 << 60)]
+    good = {"first_step": 7, "step_edges_ns": [EPOCH + 100, EPOCH + 200, EPOCH + 300], "file": "../../../etc/passwd"}
+    windows = [{"first_step": 1, "step_edges_ns": back}, {"first_step": 3, "step_edges_ns": far}, good]
+    run = advisor.load(write(tmp_path, manifest(windows=windows, steps={"durations_ns": [50], "states": [0]})))
+    assert run.table("step_times")["number"].tolist() == [0, 7, 8]
+    assert [n.message for n in run.notices if n.code == "hook-window-times"] == [
+        "the step times of 2 windows cannot be and are left out"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "loop", "device", "folder", "socket", "dangling"])
+def test_what_else_may_lie_in_the_folder(tmp_path: Path, kind: str) -> None:
+    """Nothing of it is waited for, followed without end, or costs the manifest."""
+    write(tmp_path, manifest(steps={"durations_ns": [50], "states": [0]}))
+    place = tmp_path / "window-0-timing.json"
+    with socket.socket(socket.AF_UNIX) as listening:
+        make: dict[str, Callable[[], Any]] = {
+            "pipe": lambda: os.mkfifo(place),
+            "loop": lambda: place.symlink_to("."),
+            "device": lambda: place.symlink_to("/dev/zero"),
+            "folder": place.mkdir,
+            "socket": lambda: listening.bind(os.path.relpath(place)),
+            "dangling": lambda: place.symlink_to("../nowhere"),
+        }
+        make[kind]()
+        assert len(advisor.load(tmp_path).table("step_times")) == 1
 
 
 @given(

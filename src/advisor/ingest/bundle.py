@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -27,32 +27,38 @@ _LONGEST = 1 << 53  # ns
 _FACTS = {"torch": "torch_version", "nccl": "nccl_version", "cuda": "cuda_runtime_version"}
 
 
+# What no run reaches: a hostile manifest must not take memory and time without end.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_LONGEST)]
+_Small = Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)]
+_PerStep = Annotated[list[int], msgspec.Meta(max_length=1 << 20)]
+
+
 class _Steps(msgspec.Struct):
-    count: int = 0
-    first: int = 0
+    count: _Count = 0
+    first: _Count = 0
     begin_ns: int = 0
-    durations_ns: list[int] = msgspec.field(default_factory=list)
-    states: list[int] = msgspec.field(default_factory=list)
+    durations_ns: _PerStep = msgspec.field(default_factory=list)
+    states: _PerStep = msgspec.field(default_factory=list)
 
 
 class _Window(msgspec.Struct):
     file: str = ""
-    recording: int = 0
-    first_step: int = 0
-    step_edges_ns: list[int] = msgspec.field(default_factory=list)
+    recording: _Small = 0
+    first_step: _Count = 0
+    step_edges_ns: Annotated[list[int], msgspec.Meta(max_length=1 << 16)] = msgspec.field(default_factory=list)
 
 
 class _Device(msgspec.Struct):
-    index: int = 0
+    index: _Small = 0
     name: str | None = None
     compute_capability: str | None = None
-    sm_count: int | None = None
-    memory_bytes: int | None = None
+    sm_count: _Small | None = None
+    memory_bytes: _Count | None = None
 
 
 class _Surroundings(msgspec.Struct):
     variables: dict[str, str] = msgspec.field(default_factory=dict)
-    devices: list[_Device] = msgspec.field(default_factory=list)
+    devices: Annotated[list[_Device], msgspec.Meta(max_length=1024)] = msgspec.field(default_factory=list)
     torch: str | None = None
     nccl: str | None = None
     cuda: str | None = None
@@ -74,16 +80,16 @@ class _Notice(msgspec.Struct):
 
 class _Manifest(msgspec.Struct):
     schema: str
-    rank: int = 0
-    world_size: int = 1
-    process: int = -1
+    rank: _Small = 0
+    world_size: Annotated[int, msgspec.Meta(ge=1, lt=1 << 20)] = 1
+    process: Annotated[int, msgspec.Meta(ge=-1, le=_LONGEST)] = -1
     finished: bool = True
-    start_epoch_ns: int | None = None
+    start_epoch_ns: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
     surroundings: _Surroundings = msgspec.field(default_factory=_Surroundings)
-    windows: list[_Window] = msgspec.field(default_factory=list)
+    windows: Annotated[list[_Window], msgspec.Meta(max_length=10_000)] = msgspec.field(default_factory=list)
     steps: _Steps = msgspec.field(default_factory=_Steps)
     companions: _Companions = msgspec.field(default_factory=_Companions)
-    notices: list[_Notice] = msgspec.field(default_factory=list)
+    notices: Annotated[list[_Notice], msgspec.Meta(max_length=1000)] = msgspec.field(default_factory=list)
 
 
 def claims(head: bytes) -> bool:
@@ -114,6 +120,9 @@ def read(source: Source, *, processes: int | None = None) -> Trace:
     trace.recordings = {window.file.removesuffix(".gz"): window.recording for window in found.windows}
     for notice in found.notices:
         trace.notice(f"hook-{notice.code}" if not notice.code.startswith("hook") else notice.code, notice.message)
+    strange = sum(not _possible(window, found.start_epoch_ns or 0) for window in found.windows)
+    if strange:
+        trace.notice("hook-window-times", f"the step times of {strange} windows cannot be and are left out")
     if not found.finished:
         trace.notice("hook-unfinished", "the program ended before its recording was closed; what was written until then is used")
     return trace
@@ -162,12 +171,18 @@ def _summary(allocator: _Allocator | None) -> Table:
     return Table("allocator_summaries", {"device": [device], **{k: v for k, v in possible.items() if k in known}})
 
 
+def _possible(window: _Window, zero: int) -> bool:
+    """Do the edges of its steps follow one another? A wall clock may have been set meanwhile."""
+    edges = window.step_edges_ns
+    return all(a <= b for a, b in pairwise(edges)) and all(abs(edge - zero) <= _LONGEST for edge in edges)
+
+
 def _step_times(found: _Manifest) -> Table:
     """Every step once: those that a window keeps by the wall clock of its trace, the others by their durations."""
     steps, zero = found.steps, found.start_epoch_ns or 0
     kept: dict[int, tuple[int, int]] = {}
     for window in found.windows if zero else ():
-        edges = window.step_edges_ns
+        edges = window.step_edges_ns if _possible(window, zero) else []
         kept.update({window.first_step + i: (a - zero, b - zero) for i, (a, b) in enumerate(pairwise(edges))})
     rows = [(start, end, number, int(StepState.RECORDED)) for number, (start, end) in kept.items()]
     begin = steps.begin_ns
