@@ -284,8 +284,11 @@ def saved_reports(path: str) -> list[str]:
     from advisor.ingest.saved_report import is_saved_report
 
     if os.path.isdir(path):
-        found = [str(file) for file in sorted(Path(path).iterdir()) if not file.name.startswith(".") and is_saved_report(file)]
-        return found[:MOST_REPEATS]
+        there = [file for file in sorted(Path(path).iterdir()) if not file.name.startswith(".") and file.is_file()]
+        found = [str(file) for file in there if is_saved_report(file, "advisor.report/")][:MOST_REPEATS]
+        if found and len(found) < len(there):
+            console.message(f"note: {path}: {len(found)} of its {len(there)} files are compared, those that are saved reports")
+        return found
     if glob.has_magic(path) and not os.path.lexists(path):
         files = sorted(glob.glob(path, recursive=True))
         return files if files and all(is_saved_report(Path(file)) for file in files[:MOST_REPEATS]) else []

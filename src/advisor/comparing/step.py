@@ -19,8 +19,8 @@ _UNSTEADY = 0.3
 def step_change(base: Repeats, head: Repeats, unfair: Sequence[Difference]) -> StepChange:
     """The ratio of the steps, its interval, and what that means."""
     if not base.timed or not head.timed:
-        lacking = " and ".join(name for name, side in (("base", base), ("head", head)) if not side.timed)
-        return StepChange("cannot-tell", f"the {lacking} has no step time", base.step_ns, head.step_ns)
+        lacking = "neither side has a" if not base.timed and not head.timed else f"the {'head' if base.timed else 'base'} has no"
+        return StepChange("cannot-tell", f"{lacking} step time", base.step_ns, head.step_ns)
     per: Per = "item" if base.items and head.items and base.items != head.items else "step"
     before, after = (_logs(side, per) for side in (base, head))
     method: Method = "repeats" if len(before) > 1 or len(after) > 1 else "single-recording"

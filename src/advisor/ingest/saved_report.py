@@ -27,6 +27,7 @@ Ns = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=2**31)] | None
 Number = Annotated[float, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(max_length=1000)]  # what the program names itself; texts of recordings may be longer
 
 
 class _Source(msgspec.Struct):
@@ -125,7 +126,7 @@ class _Location(msgspec.Struct):
 
 
 class _Fix(msgspec.Struct):
-    id: str
+    id: Name
     title: str
     framework: str
     language: str
@@ -137,13 +138,13 @@ class _Fix(msgspec.Struct):
 
 
 class _Finding(msgspec.Struct):
-    rule: str
-    family: str
+    rule: Name
+    family: Name
     severity: Severity
     confidence: Confidence
     title: str
     saving: _Saving
-    fingerprint: str
+    fingerprint: Name
     scope: dict[str, list[Any]] = {}
     facts: dict[str, Any] = {}
     evidence: list[_Evidence] = []
@@ -155,14 +156,14 @@ class _Finding(msgspec.Struct):
 
 
 class _Rule(msgspec.Struct):
-    id: str
+    id: Name
     outcome: Outcome
     reason: str | None = None
     capture: str | None = None
 
 
 class _Notice(msgspec.Struct):
-    code: str
+    code: Name
     message: str
 
 
@@ -172,11 +173,14 @@ class _Combined(msgspec.Struct):
     high_frac: Number | None
 
 
-class _Kernel(msgspec.Struct):
+class _Kind(msgspec.Struct):
     kind: str
     ns: Ns
     calls: Number
-    name: str = ""
+
+
+class _Kernel(_Kind):
+    name: str
 
 
 class _Kernels(msgspec.Struct):
@@ -184,7 +188,7 @@ class _Kernels(msgspec.Struct):
     total_ns: Ns
     rest_ns: Ns
     least_ns: Ns
-    kinds: list[_Kernel]
+    kinds: list[_Kind]
     listed: list[_Kernel]
 
 
@@ -194,7 +198,7 @@ class _Throughput(msgspec.Struct):
 
 class _Document(msgspec.Struct):
     schema: str
-    advisor_version: str
+    advisor_version: Name
     run: _Run
     breakdown: list[_Breakdown]
     findings: list[_Finding]
@@ -211,10 +215,10 @@ def written_by_us(head: bytes) -> str | None:
     return found[1].decode() if found else None
 
 
-def is_saved_report(path: Path) -> bool:
-    """True for a file that says of itself that it is a document of ours; nothing is raised."""
+def is_saved_report(path: Path, kind: str = "advisor.") -> bool:
+    """True for a file that says of itself that it is a document of ours, of a schema that begins so; nothing is raised."""
     try:
-        return path.is_file() and written_by_us(Source(path).head(4096)) is not None
+        return path.is_file() and (written_by_us(Source(path).head(4096)) or "").startswith(kind)
     except (InputError, OSError, ValueError):
         return False
 

@@ -32,11 +32,16 @@ def _findings(report: Report) -> Rows:
 
 
 def _breakdown(report: Report) -> Rows:
-    rows = []
-    for part in report.to_dict()["breakdown"]:
-        causes = part.pop("idle_by_cause")
-        rows.append({**part, **{f"idle_{cause.replace('-', '_')}_ns": ns for cause, ns in causes.items()}})
-    return rows
+    """A column a cause that any GPU has; one that a GPU lacks took nothing there."""
+    parts = report.to_dict()["breakdown"]
+    causes = dict.fromkeys(cause for part in parts for cause in part["idle_by_cause"])
+    return [
+        {
+            **{key: value for key, value in part.items() if key != "idle_by_cause"},
+            **{f"idle_{cause.replace('-', '_')}_ns": part["idle_by_cause"].get(cause, 0) for cause in causes},
+        }
+        for part in parts
+    ]
 
 
 def _evidence(report: Report) -> Rows:

@@ -18,6 +18,7 @@ from advisor.report.summary import alerts, verdict
 
 BaselineState = Literal["new", "updated", "unchanged", "absent"]
 
+_LONGEST_PATH = 4096  # characters, of any system
 # Files that stand for the repository where a format asks for a file and no line of it is known; the first that exists.
 _STAND_INS = ("advisor.toml", "pyproject.toml", "setup.py", "setup.cfg", "README.md")
 
@@ -166,7 +167,7 @@ def _relative(recorded: str) -> str | None:
     path = recorded.replace("\\", "/")
     parts = PurePosixPath(path).parts
     known = parts and not path.startswith("/") and ":" not in parts[0] and ".." not in parts
-    return "/".join(parts) if known and path.isprintable() else None
+    return "/".join(parts) if known and path.isprintable() and len(path) <= _LONGEST_PATH else None
 
 
 def stand_in(style: Style | None) -> str:

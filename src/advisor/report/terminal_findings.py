@@ -10,6 +10,7 @@ IN_FULL = 3  # findings shown in full by default ...
 IN_FULL_SEVERE = 5  # ... or so many, if they are of high severity
 _INDENT = 4
 _ROWS, _PLACES, _NOTES = 5, 3, 2  # of one finding, by default
+_MOST = 500  # of each with all details: nobody reads more from a terminal
 _CONDITIONS = ("Valid for", "Needs torch")
 
 
@@ -91,7 +92,7 @@ def _promise(page: Page, finding: Finding, step_ns: int | None, per: str) -> Non
 def _evidence(page: Page, table: Evidence) -> None:
     if not table.columns:
         return
-    rows = table.rows if page.style.full else table.rows[:_ROWS]
+    rows = table.rows[: _MOST if page.style.full else _ROWS]
     width = len(table.columns)
     texts = [[t.cell(column, value) for column, value in zip(table.columns, row, strict=False)] for row in rows]
     texts = [row + [""] * (width - len(row)) for row in texts]
@@ -100,11 +101,11 @@ def _evidence(page: Page, table: Evidence) -> None:
     page.paragraph(t.sentence(table.caption), indent=_INDENT)
     page.table([t.heading(column) for column in table.columns], texts, numeric, indent=_INDENT + 2)
     if len(rows) < len(table.rows):
-        page.line((f"and {t.count(len(table.rows) - len(rows), 'more row')} (-v)", "dim"), indent=_INDENT + 2)
+        page.line((f"and {t.count(len(table.rows) - len(rows), 'more row')} {_where(page)}", "dim"), indent=_INDENT + 2)
 
 
 def _places(page: Page, finding: Finding) -> None:
-    places = finding.locations if page.style.full else finding.locations[:_PLACES]
+    places = finding.locations[: _MOST if page.style.full else _PLACES]
     if not places:
         return
     page.blank()
@@ -117,7 +118,13 @@ def _places(page: Page, finding: Finding) -> None:
         if quoted:
             page.line((t.shorten(quoted, page.width - _INDENT - 4), "code"), indent=_INDENT + 4)
     if len(places) < len(finding.locations):
-        page.line((f"and {t.count(len(finding.locations) - len(places), 'more place')} (-v)", "dim"), indent=_INDENT + 2)
+        more = t.count(len(finding.locations) - len(places), "more place")
+        page.line((f"and {more} {_where(page)}", "dim"), indent=_INDENT + 2)
+
+
+def _where(page: Page) -> str:
+    """Where the rest of a list is."""
+    return "(--format json)" if page.style.full else "(-v)"
 
 
 def _fix(page: Page, fix: Fix, first: bool) -> None:

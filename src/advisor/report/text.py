@@ -62,6 +62,7 @@ BASIS_MEANING = {
     "bound": "bounded, not replayed",
     "none": "no saving is promised",
 }
+LONGEST, LONGEST_BLOCK = 4000, 40_000  # characters of a line, and of a piece of code
 _UNITS = {
     "gpu": "GPU",
     "cpu": "CPU",
@@ -86,8 +87,11 @@ _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 
 def clean(text: object) -> str:
-    """One printable line: text from a trace may hold escape sequences, line breaks or characters that turn the line around."""
-    line = str(text)
+    """One printable line: text from a trace may hold escape sequences, line breaks or characters that turn the line around.
+
+    Nobody reads a line of megabytes, and wrapping one takes minutes: of a longer one the middle is left out.
+    """
+    line = shorten(str(text), LONGEST)
     if line.isprintable():
         return line
     return "".join(character if character.isprintable() else _visible(character) for character in line)
@@ -103,8 +107,8 @@ def _visible(character: str) -> str:
 
 
 def clean_block(text: str) -> list[str]:
-    """Lines of code, each printable, without blank lines at either end."""
-    lines = [clean(line.expandtabs(4)).rstrip() for line in text.replace("\r\n", "\n").split("\n")]
+    """Lines of code, each printable, without blank lines at either end; not more than anybody would paste."""
+    lines = [clean(line.expandtabs(4)).rstrip() for line in text[:LONGEST_BLOCK].replace("\r\n", "\n").split("\n")]
     while lines and not lines[0]:
         del lines[0]
     while lines and not lines[-1]:
