@@ -268,6 +268,8 @@ def test_explain(advisor: Run) -> None:
         assert words in out
     code, out, err = advisor("explain", "launch-blockin")
     assert (code, out) == (2, "") and "did you mean 'launch-blocking'" in err
+    code, out, err = advisor("explain", "input")
+    assert (code, out) == (2, "") and "'input' is a family" in err and "single-process-dataloader" in err
 
 
 def test_explain_a_rule_of_a_folder(advisor: Run, tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_a_wrong_file_is_wrong_usage(advisor: Run, trace: Path, here: Path, text
     [
         (["--config", "nothing.toml"], ["nothing.toml", "no such file"]),
         (["--config", "x.toml", "--no-config"], ["exclude"]),
-        (["--baseline", "nothing.json"], ["nothing.json", "no such file"]),
+        (["--baseline", "nothing.json"], ["nothing.json", "no such file", "advisor baseline PATH"]),
         (["--baseline", "."], ["is a directory"]),
         (["--fail-on", "regression>3%"], ["advisor compare"]),
         (["--fail-on", "regression"], ["advisor compare"]),

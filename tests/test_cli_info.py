@@ -93,6 +93,13 @@ def test_a_folder_skips_other_files_with_a_notice(tmp_path: Path) -> None:
     assert notice["code"] == "files-skipped" and "2 files" in notice["message"] and "loss.json, notes.txt" in notice["message"]
 
 
+def test_the_file_is_named_as_everywhere(tmp_path: Path) -> None:
+    trace = write_kineto(tmp_path / "rank0.json", rank=0)
+    done = advisor("info", trace, "-o", tmp_path / "info.txt")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "torch-trace" in (tmp_path / "info.txt").read_text()
+
+
 def test_an_archive_gives_one_entry_a_member(tmp_path: Path) -> None:
     members = {f"run/rank{i}.json": as_bytes(kineto(rank=i), compress=i == 1) for i in (1, 0)}
     archive = write_tar(tmp_path / "ranks.tar.gz", {**members, "run/README": b"words", "run/._rank0.json": b"x"}, "w:gz")

@@ -72,7 +72,7 @@ def test_several_files_beside_standard_output(advisor: Run, blocking: Path, tmp_
         (["--also", "pdf=x"], "FORMAT one of text, json"),
         (["--also", "sarif="], "needs the name of a file"),
         (["--also", "sarif=-"], "needs the name of a file"),
-        (["--also", "sarif=no/such/folder"], "there is no folder"),
+        (["--also", "sarif=no/such/folder"], "--also no/such/folder: there is no folder"),
         (["--also", "sarif=a", "--also", "json=./a"], "two formats would be written to"),
         (["--also", "sarif=a", "--output", "a"], "two formats would be written to"),
         (["--also", "sarif=trace.json"], "is one of the inputs"),

@@ -91,7 +91,8 @@ def test_the_same_recording_twice_is_no_repeat() -> None:
 def test_the_same_on_both_sides_is_told() -> None:
     found = both(report(20), report(20))
     assert found.step.ratio == 1.0 and found.step.verdict == "no-measurable-change"
-    assert "same-on-both-sides" in [notice.code for notice in found.notices]
+    told = {notice.code: notice.message for notice in found.notices}
+    assert told["same-on-both-sides"] == "1 recording is given on both sides"
 
 
 def test_without_steps_nobody_can_tell() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.model import Breakdown, Finding, Notice, RuleOutcome, Saving
+from advisor.model import Breakdown, Evidence, Finding, Notice, RuleOutcome, Saving
 from advisor.report import render
 from advisor.report import text as t
 from advisor.report.summary import parts, run_facts, unjudged, verdict
@@ -282,6 +282,56 @@ def test_unjudged_rules_are_grouped() -> None:
         RuleOutcome("d", "clean"),
     ]
     assert unjudged(rules) == [("needs shapes", ["record_shapes=True"], ["a", "c"]), ("failed: boom", [], ["b"])]
+
+
+def test_what_lets_most_rules_judge_stands_first() -> None:
+    """The short command of one rule does not stand for what twenty others lack."""
+    captures = ["smi", "a torch trace", "a torch trace", "torch 2.3", None]
+    rules = [RuleOutcome(str(i), "not-applicable", "no kernels", capture) for i, capture in enumerate(captures)]
+    assert unjudged(rules) == [("no kernels", ["a torch trace", "smi", "torch 2.3"], ["0", "1", "2", "3", "4"])]
+
+
+def test_without_gpu_work_nothing_is_called_fine() -> None:
+    report = healthy()
+    assert verdict(report).startswith("Nothing worth fixing was found")
+    report.breakdown = []
+    report.notices = [Notice("no-gpu-work", "no GPU work was recorded")]
+    assert verdict(report).startswith("No GPU work was recorded, so nothing can be said of the GPU.")
+    assert "Nothing worth fixing" not in render(report, "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float>", "cunn_SoftMaxForward<4, float>"),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::Fill<float>>",
+            "vectorized_elementwise_kernel<4, Fill<float>>",
+        ),
+        ("void <unnamed>::add(int)", "add(int)"),
+        ("avoid at", "avoid at"),
+        ("at::native::", "at::native::"),
+        ("", ""),
+    ],
+)
+def test_kernel_names(name: str, shown: str) -> None:
+    assert t.cell("kernel", name) == shown
+    assert t.cell("call", name) == name
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    table = Evidence("waits", ["queue", "calls", "wait_ns"], [[None, 3, 0], [None, 4]])
+    assert t.evidence_table(table) == Evidence("waits", ["calls", "wait_ns"], [[3, 0], [4]])
+    for kept in (
+        replace(table, rows=[[0, 3, 1], [None, 4, 2]]),
+        replace(table, rows=[]),
+        replace(table, rows=[[None, None, None]]),
+    ):
+        assert t.evidence_table(kept) is kept
+    report = starved_loader()
+    report.findings[0] = replace(report.findings[0], evidence=[table])
+    for form in ("text", "markdown", "html"):
+        assert "calls" in render(report, form) and "queue" not in render(report, form)
 
 
 def test_saving_text() -> None:

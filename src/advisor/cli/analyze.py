@@ -150,6 +150,13 @@ def command(
     """Find what holds a training run back and print ranked fixes.
 
     All PATHs together are one run: traces of several ranks, an nsys export beside a torch trace, an nvidia-smi log.
+
+    \b
+    Examples:
+      advisor analyze trace.json.gz
+      advisor analyze traces/ smi.csv --format html -o report.html
+      advisor analyze trace.json.gz --what-if host-sync-in-step,pageable-copy
+      advisor analyze trace.json.gz --fail-on high --also sarif=advisor.sarif
     """
     from advisor.gates.baseline import against
     from advisor.gates.baseline import read as read_baseline

@@ -55,7 +55,7 @@ def _options(function: Any) -> Any:
                 type=click.Path(exists=True, file_okay=False, path_type=Path),
                 help="Folder of the program's source, for formats of code hosts.",
             ),
-            click.option("--note", metavar="TEXT", help="A line below the verdict in markdown."),
+            click.option("--note", metavar="TEXT", help="A line below the verdict in html, markdown, comment and github."),
             click.option(
                 "--all-findings",
                 is_flag=True,
@@ -156,6 +156,12 @@ def command(
     BASE and HEAD are recordings (a file, a folder or archive of ranks, a quoted pattern) or reports saved by
     `advisor analyze --format json`; a folder of saved reports is one repeat each. One recording a side shows large changes
     only; several repeats each (--base A --base B --head C --head D) tell noise from change.
+
+    \b
+    Examples:
+      advisor compare before.json.gz after.json.gz
+      advisor compare main.json pr.json.gz --fail-on regression --fail-on high
+      advisor compare --base main1.json --base main2.json --head pr1.json --head pr2.json
     """
     from dataclasses import replace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import click
@@ -34,4 +35,5 @@ def command(rule: str, rule_dirs: tuple[str, ...]) -> None:
     title, _, rest = text.partition("\n")
     screen = Console(no_color=not console.color(), highlight=False, theme=Theme({"markdown.code": "bold cyan"}))
     screen.print(Text(title.removeprefix("# "), style="bold"))
-    screen.print(Markdown(rest, hyperlinks=False))
+    # A bare link would be printed twice, as text and as address.
+    screen.print(Markdown(re.sub(r"<(https?://[^>\s]+)>", r"`\1`", rest), hyperlinks=False))

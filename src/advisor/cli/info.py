@@ -11,7 +11,7 @@ from advisor.cli.target import spare_inputs, target, write_whole
 @click.command("info")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Default: text.")
-@click.option("--output", metavar="FILE", type=click.Path(), help="Write here, not to standard output.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Write here, not to standard output.")
 def command(paths: tuple[str, ...], form: str, output: str | None) -> None:
     """Say what each recording holds: its kind, rank, devices, steps, tables and GPU time. Nothing is judged.
 

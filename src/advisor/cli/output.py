@@ -99,7 +99,7 @@ class Outputs:
         place = target(output, inputs)
         if form == "html" and output is None and sys.stdout.isatty():
             raise click.UsageError("--format html is a page for a browser: name its file with -o report.html")
-        files = [(one, target(file, inputs)) for one, file in also]
+        files = [(one, target(file, inputs, "--also")) for one, file in also]
         known = [(one, file) for one, file in files if file is not None]
         names = [os.path.realpath(file) for file in (place, *(file for _, file in known)) if file is not None]
         twice = next((name for name in names if names.count(name) > 1), None)
@@ -113,8 +113,9 @@ class Outputs:
     def spare(self, files: Iterable[str]) -> None:
         """UsageError if a file that was read is one of the targets."""
         read = list(files)
-        for place in (self.place, *(file for _, file in self.also)):
-            spare_inputs(place, read)
+        spare_inputs(self.place, read)
+        for _, file in self.also:
+            spare_inputs(file, read, "--also")
 
     def write(self, rendered: Callable[..., str | None]) -> None:
         """rendered(format, **style): the report in that format, or None where there is nothing to say in it."""

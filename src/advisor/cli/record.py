@@ -30,17 +30,37 @@ def _steps_at(ctx: click.Context, option: click.Parameter, value: str | None) ->
 
 
 @click.command("record", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
-@click.option("--output", metavar="DIR", default=".", type=click.Path(file_okay=False), help="Make the run's folder here.")
-@click.option("--wait", type=click.IntRange(0), default=20, show_default=True, help="Steps before the first recording.")
-@click.option("--warmup", type=click.IntRange(1), default=2, show_default=True, help="Steps at a window's start, not kept.")
-@click.option("--active", type=click.IntRange(0), default=8, show_default=True, help="Steps of the window that gives the times.")
-@click.option("--evidence", type=click.IntRange(0), default=3, show_default=True, help="Steps with shapes and stacks.")
-@click.option("--repeat", type=click.IntRange(0), default=1, show_default=True, help="Recordings.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("-o", "--output", metavar="DIR", default=".", type=click.Path(file_okay=False), help="Make the run's folder here.")
+@click.option(
+    "--wait", metavar="N", type=click.IntRange(0), default=20, show_default=True, help="Steps before the first recording."
+)
+@click.option(
+    "--warmup", metavar="N", type=click.IntRange(1), default=2, show_default=True, help="Steps at a window's start, not kept."
+)
+@click.option(
+    "--active",
+    metavar="N",
+    type=click.IntRange(0),
+    default=8,
+    show_default=True,
+    help="Steps of the window that gives the times.",
+)
+@click.option(
+    "--evidence", metavar="N", type=click.IntRange(0), default=3, show_default=True, help="Steps with shapes and stacks."
+)
+@click.option("--repeat", metavar="N", type=click.IntRange(0), default=1, show_default=True, help="Recordings.")
 @click.option("--at", metavar="N[,N]", callback=_steps_at, help="Record at these steps instead of after --wait.")
 @click.option("--light", is_flag=True, help="Record operators in the timing window too; it slows the host more.")
 @click.option("--memory-history", is_flag=True, help="Keep the allocator's history, for a snapshot when memory runs out.")
-@click.option("--samples", type=click.FloatRange(0.01), default=0.5, show_default=True, help="Seconds between GPU readings.")
+@click.option(
+    "--samples",
+    metavar="SECONDS",
+    type=click.FloatRange(0.01),
+    default=0.5,
+    show_default=True,
+    help="Seconds between GPU readings.",
+)
 @click.option("--nsys", is_flag=True, help="Record with `nsys profile` instead; steps become NVTX ranges.")
 @click.option("--no-analyze", is_flag=True, help="Only record.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")

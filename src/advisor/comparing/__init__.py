@@ -62,10 +62,10 @@ def _notices(base: Sequence[Recording], head: Sequence[Recording], first: Repeat
     found = []
     for side, given, kept in (("base", base, first), ("head", head, second)):
         if len(kept) < len(given):
-            text = f"{len(given) - len(kept)} recordings of the {side} are the same as others and count once"
+            text = f"{_recordings(len(given) - len(kept), f'of the {side}')} the same as others and counted once"
             found.append(Notice("same-recording", text))
         if len(kept.timed) < len(kept) and kept.timed:
-            text = f"{len(kept) - len(kept.timed)} recordings of the {side} have no steps and count for findings only"
+            text = f"{_recordings(len(kept) - len(kept.timed), f'of the {side}')} without steps and counted for findings only"
             found.append(Notice("no-steps", text))
         for one in kept.recordings:
             for notice in one.report.notices:
@@ -76,8 +76,13 @@ def _notices(base: Sequence[Recording], head: Sequence[Recording], first: Repeat
         found.append(Notice("one-recording", text))
     both = [one for one in second.recordings if any(_same(one, other) for other in first.recordings)]
     if both:
-        found.append(Notice("same-on-both-sides", f"{len(both)} recordings are given on both sides"))
+        found.append(Notice("same-on-both-sides", f"{_recordings(len(both))} given on both sides"))
     return list(dict.fromkeys(found))
+
+
+def _recordings(count: int, of: str = "") -> str:
+    """'1 recording of the base is', '2 recordings are'."""
+    return f"{count} recording{'' if count == 1 else 's'}{of and ' '}{of} {'is' if count == 1 else 'are'}"
 
 
 __all__ = ["Recording", "Repeats", "compare", "distinct"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,8 @@ def written(baseline: Baseline) -> str:
 
 def read(path: Path) -> Baseline:
     """The baseline in a file. FileError, one line that names file and place, for anything else."""
+    if not os.path.lexists(path) and "\0" not in str(path):
+        raise FileError(f"{path}: no such file; advisor baseline PATH... writes a baseline")
     text = read_text(path)
     try:
         document = json.loads(text, parse_constant=_no_number)

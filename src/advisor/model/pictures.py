@@ -294,7 +294,7 @@ class KernelTable:
 class RankMap:
     """One row a GPU, one column a part of the steady step; values in ns, as in the report's breakdown.
 
-    rank, device: of each row, sorted. columns: names ("step", "compute", "exposed communication", "waiting for peers",
+    rank, device: of each row, sorted. columns: names ("step", "compute", "exposed communication", "waiting for other ranks",
     "exposed copies", then one a cause of idle time); cells: one list a row. left_out: rows beyond the bound (the fastest).
     """
 

@@ -181,7 +181,7 @@ def rank_map(breakdown: Sequence[Breakdown]) -> RankMap:
     return RankMap(
         rank=[part.rank for part in rows],
         device=[part.device for part in rows],
-        columns=["step", "compute", "exposed communication", "waiting for peers", "exposed copies", *CAUSES],
+        columns=["step", "compute", "exposed communication", "waiting for other ranks", "exposed copies", *CAUSES],
         cells=[
             [
                 part.step_ns,

@@ -6,18 +6,12 @@ from typing import TYPE_CHECKING
 
 from advisor.model import Report
 from advisor.plot.style import axes, color_of, pictures_of, safe, time_scale
+from advisor.report.text import kernel_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_NAMED = 8
-
-
-def kernel_name(name: str) -> str:
-    """A kernel's name without what most names begin with."""
-    for part in ("void ", "at::native::", "(anonymous namespace)::"):
-        name = name.replace(part, "")
-    return name
 
 
 def kernels(report: Report, most: int = 15, ax: Axes | None = None) -> Axes:

@@ -191,6 +191,7 @@ def _finding_body(finding: Finding, step_ns: int | None, per: str) -> Iterator[s
 
 
 def _evidence(evidence: Evidence) -> Iterator[str]:
+    evidence = t.evidence_table(evidence)
     columns = evidence.columns[:12]
     rows, right = [], set(range(len(columns)))
     for row in evidence.rows[:_ROWS]:

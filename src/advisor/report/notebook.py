@@ -146,7 +146,7 @@ def _details(finding: Finding) -> str:
     blocks = [f"<p class='weak'>{escape(t.confidence(finding))}; rule {escape(t.clean(finding.rule))}</p>"]
     for place in finding.locations[:3]:
         blocks.append(f"<p><code>{escape(t.place(place.file, place.line, place.function))}</code></p>")
-    for table in finding.evidence[:2]:
+    for table in map(t.evidence_table, finding.evidence[:2]):
         cells = [
             [t.shorten(t.cell(column, value), 120) for column, value in zip(table.columns, row, strict=True)]
             for row in table.rows[:MOST_ROWS]

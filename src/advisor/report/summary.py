@@ -87,6 +87,8 @@ def _causes(report: Report, promising: list[Finding]) -> str:
 
 def _nothing(report: Report) -> str:
     """Without a finding: healthy if the GPU is at work, else nobody knows."""
+    if not report.breakdown and any(notice.code == "no-gpu-work" for notice in report.notices):
+        return "No GPU work was recorded, so nothing can be said of the GPU."
     if idle := _idle(report):
         some = bool(report.extra.get("selected"))
         return f"{'None of the selected rules' if some else 'No rule'} names a fix, yet {idle}."
@@ -147,17 +149,23 @@ def parts(breakdown: Breakdown) -> dict[str, int]:
 
 
 def unjudged(rules: list[RuleOutcome]) -> list[tuple[str, list[str], list[str]]]:
-    """Reason, what would help, and names of the rules that could not judge; the largest group first."""
-    groups: dict[str, tuple[list[str], list[str]]] = {}
+    """Reason, what would help, and names of the rules that could not judge; the largest group first.
+
+    What would help stands in the order of how many of the rules it lets judge, and the shorter first.
+    """
+    groups: dict[str, tuple[Counter[str], list[str]]] = {}
     for rule in rules:
         if rule.outcome in ("not-applicable", "error"):
             reason = t.clean(rule.reason or "no reason given")
-            captures, names = groups.setdefault(f"failed: {reason}" if rule.outcome == "error" else reason, ([], []))
+            captures, names = groups.setdefault(f"failed: {reason}" if rule.outcome == "error" else reason, (Counter(), []))
             names.append(rule.id)
-            if rule.capture and t.clean(rule.capture) not in captures:
-                captures.append(t.clean(rule.capture))
+            if rule.capture:
+                captures[t.clean(rule.capture)] += 1
     order = sorted(groups.items(), key=lambda item: (-len(item[1][1]), item[0]))
-    return [(reason, captures, names) for reason, (captures, names) in order]
+    return [
+        (reason, sorted(captures, key=lambda text: (-captures[text], len(text), text)), names)
+        for reason, (captures, names) in order
+    ]
 
 
 def run_facts(report: Report, full: bool = False, width: int = 80) -> list[tuple[str, list[str]]]:

@@ -100,7 +100,7 @@ def _not_judged(page: Page, rules: list[RuleOutcome]) -> None:
         few = page.style.full or len(names) <= _RULES_NAMED + 1
         words = names if few else [*names[:_RULES_NAMED], f"{len(names) - _RULES_NAMED} more"]
         page.paragraph(f"  {reason}: ", (t.join(words), "dim"), hang=4)
-        for capture in captures if page.style.full else sorted(captures, key=len)[:1]:
+        for capture in captures if page.style.full else captures[:1]:
             if _COMMAND.match(capture):
                 page.line("    to judge: ", (capture, "code"))  # one line, to copy
             else:

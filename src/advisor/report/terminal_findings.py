@@ -89,7 +89,8 @@ def _promise(page: Page, finding: Finding, step_ns: int | None, per: str) -> Non
         page.paragraph((f"Rule {finding.rule}, family {finding.family}", "dim"), indent=_INDENT)
 
 
-def _evidence(page: Page, table: Evidence) -> None:
+def _evidence(page: Page, evidence: Evidence) -> None:
+    table = t.evidence_table(evidence)
     if not table.columns:
         return
     rows = table.rows[: _MOST if page.style.full else _ROWS]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from advisor.model import Finding, Fix, Report, Saving
+from advisor.model import Evidence, Finding, Fix, Report, Saving
 
 FORMAT_NAMES = {
     "torch-trace": "torch.profiler trace",
@@ -23,6 +25,7 @@ FORMAT_NAMES = {
     "cuda-memory-snapshot": "CUDA memory snapshot",
     "cuda-oom-message": "out-of-memory message",
     "torch-memory-summary": "PyTorch memory summary",
+    "advisor-bundle": "manifest of advisor's recording",
 }
 STEP_SOURCES = {
     "profiler-step": "by ProfilerStep# marks",
@@ -83,6 +86,7 @@ _DURATIONS = (
     (1_000, "µs"),
     (1, "ns"),
 )
+_COMMON = re.compile(r"at::native::|\(anonymous namespace\)::|<unnamed>::")
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
@@ -236,7 +240,21 @@ def cell(column: str, value: Any) -> str:
         return number(value)
     if isinstance(value, (list, tuple)):
         return ", ".join(cell("", item) for item in value)
-    return clean(value)
+    return kernel_name(clean(value)) if column in ("kernel", "kernels") else clean(value)
+
+
+def evidence_table(evidence: Evidence) -> Evidence:
+    """The evidence without columns in which no row has a value (the rank, where only one process was recorded)."""
+    told = [i for i in range(len(evidence.columns)) if any(i < len(row) and row[i] is not None for row in evidence.rows)]
+    if not told or len(told) == len(evidence.columns):
+        return evidence
+    rows = [[row[i] for i in told if i < len(row)] for row in evidence.rows]
+    return replace(evidence, columns=[evidence.columns[i] for i in told], rows=rows)
+
+
+def kernel_name(name: str) -> str:
+    """A kernel's name without what most names begin with."""
+    return _COMMON.sub("", name.removeprefix("void ")) or name
 
 
 def number(value: float) -> str:

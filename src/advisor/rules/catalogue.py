@@ -96,6 +96,9 @@ def find(entries: list[Entry], rule_id: str) -> Entry:
     for entry in entries:
         if entry.rule.id == rule_id:
             return entry
+    family = sorted(entry.rule.id for entry in entries if entry.rule.family == rule_id)
+    if family:
+        raise InputError(f"{rule_id!r} is a family, not a rule; its rules are {', '.join(family)}")
     raise InputError(f"no rule {rule_id!r}{nearest(rule_id, (entry.rule.id for entry in entries))}")
 
 

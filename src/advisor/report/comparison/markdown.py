@@ -126,7 +126,8 @@ def _kernels(comparison: Comparison) -> Iterator[str]:
 
 
 def _findings(comparison: Comparison) -> Iterator[str]:
-    rest = [one for one in comparison.findings if one.status not in ("new", "worse")]
+    listed = [one for one in comparison.findings if one.status in _FIRST][:_ROWS]
+    rest = [one for one in comparison.findings if one.status not in ("new", "worse") and one not in listed]
     if not rest:
         return
     rows = [

@@ -43,7 +43,7 @@ def chart_sections(report: Report) -> list[Html | None]:
 
 def data(report: Report) -> str:
     """What the scripts read: JSON in which no character can end the element it stands in."""
-    titles = [{"fingerprint": one.fingerprint, "title": cut(one.title)} for one in report.findings[:MOST]]
+    titles = [{"fingerprint": one.fingerprint, "title": cut(t.sentence(one.title))} for one in report.findings[:MOST]]
     document: dict[str, Any] = {"findings": titles}
     if report.pictures is not None:
         shown = report.pictures.to_dict()

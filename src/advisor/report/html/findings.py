@@ -154,6 +154,7 @@ def _promise(finding: Finding, step_ns: int | None, per: str) -> Html:
 
 
 def _evidence(evidence: Evidence) -> Html:
+    evidence = t.evidence_table(evidence)
     columns = evidence.columns[:16]
     rows, right = [], set(range(len(columns)))
     for row in evidence.rows[:_ROWS]:

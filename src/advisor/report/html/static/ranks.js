@@ -8,7 +8,7 @@ function heatMap(box, { rows, columns, cells, lows, highs, least, words }) {
     if (self.getHeight() !== box.clientHeight) self.resize();
     return {
       grid: { left: small ? 84 : 116, right: 14, top: head, bottom: 4 },
-      xAxis: axis({ type: "category", data: columns.map(plainText), position: "top", splitLine: { show: false }, axisLabel: { rotate: turned ? 50 : 0, interval: columns.length > 24 ? "auto" : 0, hideOverlap: false, width: turned ? 110 : 82, overflow: turned ? "truncate" : "break", fontSize: columns.length > 9 && !turned ? 10 : 11, lineHeight: 13 } }),
+      xAxis: axis({ type: "category", data: columns.map(plainText), position: "top", splitLine: { show: false }, axisLabel: { rotate: turned ? 50 : 0, interval: columns.length > 24 ? "auto" : 0, hideOverlap: false, width: turned ? 110 : 92, overflow: turned ? "truncate" : "break", fontSize: columns.length > 6 && !turned ? 10 : 11, lineHeight: 13 } }),
       yAxis: axis({ type: "category", data: rows, inverse: true, splitLine: { show: false }, axisLabel: { interval: "auto", fontSize: 11 } }),
       series: [{
         type: "custom", encode: { x: 0, y: 1 },
