@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from advisor import Options, analyze, load
 from advisor.model import Report
+from build.shared import SHARED
 
-CORPUS = Path("/work/shared/corpus")
+CORPUS = SHARED / "corpus"
 
 
 def prints(report: Report) -> dict[str, set[str]]:

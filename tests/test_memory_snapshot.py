@@ -14,9 +14,8 @@ from advisor.ingest import load, load_traces
 from advisor.ingest.memory_snapshot.frames import frame_text
 from advisor.model import AllocatorAction, BlockState, InputError, Options, Trace
 from build.recordings import write_kineto
+from build.shared import SHARED
 from build.snapshot import EPOCH_US, GIB, MIB, Allocator
-
-SHARED = Path("/work/shared")
 
 
 def read(tmp_path: Path, value: Any, protocol: int = 4) -> Trace:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from advisor.model import InputError
-from advisor.model.comparison import Comparison, HistoryEntry
+from advisor.model.comparison import Comparison
+from advisor.model.history import HistoryEntry
 
 try:
     import fcntl

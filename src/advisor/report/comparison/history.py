@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from advisor.model.comparison import HistoryEntry
+from advisor.model.history import HistoryEntry
 from advisor.report import markdown as md
 from advisor.report import text as t
 from advisor.report.comparison.words import KEPT
