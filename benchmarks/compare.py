@@ -138,9 +138,9 @@ COLUMNS = (
 def page(found: list[Pair]) -> str:
     lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", *map(_row, found)]
     halves = [verdict for one in found for verdict in one.halves]
-    quiet = sum(verdict in ("no-measurable-change", "cannot-tell") for verdict in halves)
+    moved = sum(verdict in ("faster", "slower") for verdict in halves)
     wrong = [f"{one.loop} {one.kind}: {', '.join(one.wrong)}" for one in found if one.wrong]
-    told = f"{quiet} of {len(halves)} recordings show no change between halves of their own steps."
+    told = f"{moved} of {len(halves)} recordings are called faster or slower in one half of their steps than in the other."
     return "\n".join([*lines, "", told, f"Contradictions to what was measured: {'; '.join(wrong) or 'none'}."]) + "\n"
 
 
