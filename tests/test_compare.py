@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from advisor.api import compare as compare_reports
 from advisor.comparing import Recording, compare
 from advisor.comparing.parts import normalised
+from advisor.comparing.statistics import Interval
 from advisor.model import Notice, Report, RuleOutcome, Saving
 from advisor.model.comparison import STATUSES, Comparison
 from build.any_report import REPORTS
@@ -384,3 +385,9 @@ def test_any_two_reports_compare(base: list[Report], head: list[Report]) -> None
     if step.ratio is not None:
         assert step.low is not None and step.high is not None and step.low <= step.ratio <= step.high
     assert sorted(one.base_ns for one in found.categories if one.base_ns < 0) == []
+
+
+@pytest.mark.parametrize("log_ratio", [-1e6, 1e6, 5000.0])
+def test_ratios_of_impossible_reports_are_numbers(log_ratio: float) -> None:
+    interval = Interval(log_ratio, 1e9)
+    assert 0 < interval.low < interval.ratio < interval.high < float("inf") and interval.noise < float("inf")

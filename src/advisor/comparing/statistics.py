@@ -30,6 +30,7 @@ _SEED = 20240229
 _FEWEST = 3  # steps from which on their spread says something
 _FEW_STEPS_ERROR = 0.05  # relative error of the step of a recording with fewer
 _WIDEST = 50.0
+_FARTHEST = 600.0  # exp of this and of the widest interval beyond it still is a number
 _RESOLUTION = 0.001  # no step is known better than to a thousandth
 
 Array = npt.NDArray[np.float64]
@@ -45,6 +46,7 @@ class Interval:
     def __post_init__(self) -> None:
         # Beyond this no figure says anything; impossible reports must not overflow.
         object.__setattr__(self, "half", min(self.half, _WIDEST))
+        object.__setattr__(self, "log_ratio", min(max(self.log_ratio, -_FARTHEST), _FARTHEST))
 
     @property
     def ratio(self) -> float:
