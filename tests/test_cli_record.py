@@ -108,6 +108,70 @@ def test_a_script_that_ends_before_its_window(tmp_path: Path) -> None:
     assert "training ended before a window was complete; the first begins after step 20 (--wait, --active)" in done.stderr
 
 
+HELPER = TRAIN.replace("sys.exit(3)", "")
+SPAWNED = """
+import multiprocessing
+
+def work():
+    import train
+
+if __name__ == "__main__":
+    workers = [multiprocessing.get_context("spawn").Process(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "recorded"),
+    [
+        (["-c", "import train"], 1),
+        (["-m", "train"], 1),
+        (["-c", "import os; os.environ['PYTHONPATH'] = '/nowhere'; import train"], 1),
+        (["spawned.py"], 2),
+        (["-I", "-c", "import sys; sys.path.insert(0, '.'); import train"], 0),  # told to look at no environment
+    ],
+    ids=["code", "module", "own-path", "spawn", "isolated"],
+)
+def test_ways_to_start_python(tmp_path: Path, words: list[str], recorded: int) -> None:
+    needs_torch()
+    (tmp_path / "train.py").write_text(HELPER)
+    (tmp_path / "spawned.py").write_text(SPAWNED)
+    done = record(tmp_path, *FEW, "--no-analyze", "--", sys.executable, *words, env={**os.environ, "PYTHONNOUSERSITE": "1"})
+    assert done.returncode == 0 and done.stdout.count("trained") == max(recorded, 1), done.stderr
+    assert ("nothing was recorded" in done.stderr) is (recorded == 0)
+    assert len(list(tmp_path.glob("advisor-run-*/rank-*/manifest.json"))) == recorded
+
+
+def test_a_sitecustomize_of_the_user_s_that_fails_fails_as_without_us(tmp_path: Path) -> None:
+    needs_torch()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("raise RuntimeError('mine')")
+    (tmp_path / "train.py").write_text(HELPER)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "own"), os.environ.get("PYTHONPATH", "")])}
+    done = record(tmp_path, *FEW, "--no-analyze", "--", sys.executable, "train.py", env=environment)
+    assert done.returncode == 0 and "RuntimeError: mine" in done.stderr and "Traceback" not in done.stderr
+    assert len(manifests(tmp_path)) == 1
+
+
+def test_a_python_without_advisor_runs_as_ever(tmp_path: Path) -> None:
+    import venv
+
+    venv.create(tmp_path / "alone", with_pip=False, symlinks=True)
+    python = str(tmp_path / "alone" / "bin" / "python")
+    launch = [
+        sys.executable,
+        "-c",
+        f"import os; os.environ.update(PYTHONPATH=os.environ['PYTHONPATH'].split(os.pathsep)[0]); "
+        f"os.execv({python!r}, [{python!r}, '-c', 'print(17)'])",
+    ]
+    done = record(tmp_path, "--", *launch)
+    assert (done.returncode, done.stdout) == (0, "17\n")
+    assert "this Python is not recorded: ModuleNotFoundError" in done.stderr and "nothing was recorded" in done.stderr
+
+
 def test_signals_go_on_and_the_status_says_so(tmp_path: Path) -> None:
     (tmp_path / "wait.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(60)")
     process = subprocess.Popen(

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,27 @@ def test_a_run_that_ends_too_early_is_told(tmp_path: Path, caplog: pytest.LogCap
     assert [record.message for record in caplog.records] == [
         "advisor: no report: training ended after step 4; the first recording begins after step 6 (advisor.Schedule)"
     ]
+
+
+def test_recordings_that_are_not_closed_stay(tmp_path: Path) -> None:
+    def unfinished(name: str, process: int, age: float) -> None:
+        folder = tmp_path / f"advisor-run-{name}" / "rank-0"
+        folder.mkdir(parents=True)
+        file = folder / "manifest.json"
+        file.write_text(json.dumps({"schema": "advisor.bundle/1", "finished": False, "process": process}))
+        os.utime(file, (time.time() - age,) * 2)
+        os.utime(folder.parent, (time.time() - age,) * 2)
+
+    nobody = 2**22 - 1
+    unfinished("of-yesterday", nobody, age=2 * 86_400)
+    unfinished("still-training", os.getpid(), age=2 * 86_400)
+    unfinished("of-another-machine", nobody, age=3600)
+    model, optimizer = model_and_optimizer()
+    with attach(optimizer, **quiet(tmp_path, keep=1)) as attached:
+        train(model, optimizer, 3)
+    assert attached.folder is not None
+    names = {entry.name for entry in tmp_path.iterdir()} - {attached.folder.name}
+    assert names == {"advisor-run-still-training", "advisor-run-of-another-machine"}
 
 
 def test_ranks_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

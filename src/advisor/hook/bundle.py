@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from advisor.hook.guard import log, quietly
 PREFIX = "advisor-run-"
 MANIFEST = "manifest.json"
 SCHEMA = "advisor.bundle/1"
+_DAY = 86_400.0  # seconds
 
 
 class Bundle:
@@ -125,14 +127,38 @@ def _sha256(path: Path) -> str:
 
 
 def prune(parent: Path, keep: int, besides: Path) -> None:
-    """Delete the oldest bundles in the folder until `keep` are left. Nothing but a bundle is ever deleted."""
+    """Delete the oldest bundles in the folder until `keep` are left. Nothing but a bundle that is closed is ever deleted."""
     if keep <= 0:
         return
     bundles = [entry for entry in parent.glob(PREFIX + "*") if entry != besides and is_bundle(entry)]
     bundles.sort(key=lambda entry: entry.stat().st_mtime_ns)
     for old in bundles[: max(0, len(bundles) - (keep - 1))]:
+        if _in_use(old):
+            continue
         log.info("advisor: removing the old recording %s", old.name)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _in_use(bundle: Path) -> bool:
+    """May a rank still write to it? Where it never said that it is done, its process lives or its files are not a day old."""
+    for manifest in bundle.glob(f"rank-*/{MANIFEST}"):
+        document = json.loads(manifest.read_bytes())
+        if document.get("finished"):
+            continue
+        newest = max(entry.stat().st_mtime for entry in manifest.parent.iterdir())
+        if time.time() - newest < _DAY or _lives(document.get("process")):
+            return True
+    return False
+
+
+def _lives(process: object) -> bool:
+    if not isinstance(process, int) or not 0 < process < 1 << 22:
+        return False
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
 
 
 def is_bundle(folder: Path) -> bool:
