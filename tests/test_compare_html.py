@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 
@@ -56,3 +58,8 @@ def test_many_findings(count: int) -> None:
     many = [finding("launch-bound", 0.5, str(i), title="t" * 1000) for i in range(count)]
     base, head = report(20), report(20, many, seed=2)
     assert len(render(compare([Recording("b", base)], [Recording("h", head)]), "html")) < 4_000_000
+
+
+def test_figures_of_the_verdict_stay_with_their_units() -> None:
+    heading = re.search("<h1[^>]*>(.*?)</h1>", render(mended(), "html"), re.DOTALL)
+    assert heading is not None and '<span class="keep">30 %</span>' in heading[1]

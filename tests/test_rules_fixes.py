@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.detectors.words import counted
+from advisor.detectors.words import counted, name_text
 from advisor.ingest import load
 from advisor.model import Device, Fix, Options, Run
 from advisor.report import render
@@ -104,3 +104,8 @@ def test_parts_below_a_thousandth_are_no_evidence(tmp_path: Path) -> None:
     assert report.findings and report.breakdown[0].idle_by_cause["dataloader"] == 500
     shares = [row[2] for finding in report.findings for table in finding.evidence for row in table.rows]
     assert all(share >= 0.001 for share in shares)
+
+
+def test_long_names_say_that_they_are_cut() -> None:
+    assert name_text("gemm") == "gemm" and name_text("k" * 90) == "k" * 90
+    assert name_text("k" * 91) == "k" * 89 + "…"

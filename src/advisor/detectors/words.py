@@ -11,6 +11,11 @@ def time_text(ns: float) -> str:
     return f"{round(ns)} ns"
 
 
+def name_text(name: str, most: int = 90) -> str:
+    """A kernel's name for a table: templates run to thousands of characters, of which the first tell most."""
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
 def size_text(size: float) -> str:
     """Bytes in units of 1000: 640 kB, 1.2 MB, 33 GB."""
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

@@ -24,7 +24,7 @@ from advisor.detectors.communication.rank_compare import (
 )
 from advisor.detectors.communication.rank_work import RankWork, rank_works
 from advisor.detectors.communication.transfers import work_of
-from advisor.detectors.words import time_text
+from advisor.detectors.words import name_text, time_text
 from advisor.model import Evidence, Location, Run
 from advisor.replay.changes import Edit, Factor
 from advisor.replay.engine import replay
@@ -291,7 +291,7 @@ def _by_kernel(run: Run, late: RankWork, other: RankWork) -> Evidence:
     rows: list[list[Any]] = []
     for name in ranked:
         (count, spent), (fewer, less) = mine.get(name, nothing), theirs.get(name, nothing)
-        rows.append([run.strings[name][:90], round(count, 1), round(fewer, 1), int(spent), int(less)])
+        rows.append([name_text(run.strings[name]), round(count, 1), round(fewer, 1), int(spent), int(less)])
     return Evidence(
         f"Where {late.name} and {other.name} differ most, per step",
         ["kernel", "calls_late", "calls_other", "gpu_late_ns", "gpu_other_ns"],

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.derive.phases import optimizer_calls
 from advisor.derive.sequence import Sequence, costliest, runs_of
+from advisor.detectors.words import name_text
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
 
@@ -44,5 +45,5 @@ def longest(found: Sequence, chosen: Array, count: int) -> Array:
 
 def kernel_table(run: Run, found: Sequence, chosen: Array, caption: str, most: int = 6) -> Evidence:
     """The chosen kernels by name, the costliest first."""
-    rows: list[list[Any]] = [[name[:90], calls, gpu] for name, calls, gpu in costliest(run, found, chosen, most)]
+    rows: list[list[Any]] = [[name_text(name), calls, gpu] for name, calls, gpu in costliest(run, found, chosen, most)]
     return Evidence(caption, ["kernel", "calls", "gpu_ns"], rows)

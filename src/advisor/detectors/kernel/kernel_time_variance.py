@@ -10,6 +10,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.sequence import Sequence, sequence
 from advisor.derive.steps import steps
+from advisor.detectors.words import name_text
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
 from advisor.rules.contract import Context, Draft, NotApplicable
@@ -35,7 +36,7 @@ def detect(ctx: Context) -> Draft | None:
     evidence: list[list[Any]] = []
     for code in np.unique(names[varies]).tolist():
         same = varies & (names == code)
-        text = run.strings[code][:90]
+        text = name_text(run.strings[code])
         evidence.append(
             [
                 text,

@@ -8,6 +8,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.sequence import costliest, on_gpu, sequence, source_lines
 from advisor.detectors.kernel.chains import named
+from advisor.detectors.words import name_text
 from advisor.model import Evidence
 from advisor.replay.changes import Edit, Factor
 from advisor.rules.contract import Change, Context, Draft, NotApplicable
@@ -43,8 +44,8 @@ def detect(ctx: Context) -> Draft | None:
     slow = found.per_step(found.gpu_ns, others)
     left, least = ctx.threshold("channels_last_left"), ctx.threshold("channels_last_left_at_best")
     count = found.count(conversions)
-    rows = [[name[:90], "conversion", calls, gpu] for name, calls, gpu in costliest(run, found, conversions, 4)]
-    rows += [[name[:90], "channels first", calls, gpu] for name, calls, gpu in costliest(run, found, others, 4)]
+    rows = [[name_text(name), "conversion", calls, gpu] for name, calls, gpu in costliest(run, found, conversions, 4)]
+    rows += [[name_text(name), "channels first", calls, gpu] for name, calls, gpu in costliest(run, found, others, 4)]
     return Draft(
         title=f"{count} layout conversions a step round convolutions take {spent / pace.step_ns:.0%} of the step"
         + (f", channels-first norms and pooling {slow / pace.step_ns:.0%}" if slow >= 0.005 * pace.step_ns else ""),

@@ -7,6 +7,7 @@ import numpy as np
 from advisor.derive.bounds import two_sided
 from advisor.derive.roofline import traffic
 from advisor.derive.sequence import costliest, sequence, source_lines
+from advisor.detectors.words import name_text
 from advisor.model import Evidence
 from advisor.model.device_table import spec_of
 from advisor.rules.contract import Context, Draft, NotApplicable
@@ -28,7 +29,7 @@ def detect(ctx: Context) -> Draft | None:
     if spent < ctx.threshold("min_share") * pace.step_ns:
         return None
     rate = float(moved[fast].sum() / found.gpu_ns[fast].sum() * 1e9)
-    rows = [[name[:90], calls, gpu] for name, calls, gpu in costliest(run, found, fast)]
+    rows = [[name_text(name), calls, gpu] for name, calls, gpu in costliest(run, found, fast)]
     return Draft(
         title=f"{spent / pace.step_ns:.0%} of the step are pointwise kernels that already run at "
         f"{min(rate / spec.memory_bandwidth, 1):.0%} of the memory bandwidth",

@@ -12,7 +12,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass, Precision
 from advisor.derive.sequence import Sequence, costliest, on_gpu, sequence, source_lines
 from advisor.derive.shapes import GEMM, Products, products
-from advisor.detectors.words import counted
+from advisor.detectors.words import counted, name_text
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
 from advisor.replay.changes import Edit, Factor
@@ -145,7 +145,7 @@ def _evidence(run: Run, known: Products, found: Sequence, slow: Array, peers: di
     own = known.of_kernel[slow]
     own = np.unique(own[own >= 0])
     if not len(own):
-        rows = [[name[:90], calls, gpu] for name, calls, gpu in costliest(run, found, slow)]
+        rows = [[name_text(name), calls, gpu] for name, calls, gpu in costliest(run, found, slow)]
         return Evidence("Kernels with narrow loads, per step", ["kernel", "calls", "gpu_ns"], rows)
     groups: dict[tuple[int, ...], list[int]] = {}
     for one in own.tolist():

@@ -14,7 +14,7 @@ from advisor.derive.intervals import covered, length
 from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.occupancy import blocks, sm_limits, warp_share
 from advisor.derive.sequence import Sequence, sequence, source_lines
-from advisor.detectors.words import count_text
+from advisor.detectors.words import count_text, name_text
 from advisor.model import Evidence, Run
 from advisor.model.device_table import spec_of
 from advisor.rules.contract import Context, Draft, NotApplicable
@@ -114,7 +114,7 @@ def _by_kernel(run: Run, found: Sequence, few: npt.NDArray[np.bool_], number: np
     order = sorted(range(len(count)), key=lambda i: (-empty[i], run.strings[int(keys[0, i])], int(keys[1, i])))[:8]
     rows: list[list[Any]] = [
         [
-            run.strings[int(keys[0, i])][:90], int(keys[1, i]), round(int(keys[1, i]) / sm_count, 4),
+            name_text(run.strings[int(keys[0, i])]), int(keys[1, i]), round(int(keys[1, i]) / sm_count, 4),
             round(float(count[i]) / steps, 1), int(spent[i]) // steps,
         ]
         for i in order

@@ -10,6 +10,7 @@ from advisor.derive.host import HostSide, host_sides
 from advisor.derive.kernel_classes import KernelClass
 from advisor.derive.phases import optimizer_calls, optimizer_name
 from advisor.derive.sequence import costliest, host_cost, sequence, source_lines, steady_calls
+from advisor.detectors.words import name_text
 from advisor.model import Evidence, Run
 from advisor.model.tables import Array
 from advisor.replay.changes import Edit, Factor
@@ -55,7 +56,7 @@ def detect(ctx: Context) -> Draft | None:
             Evidence(
                 "Kernels of the optimizer step, per step",
                 ["kernel", "calls", "gpu_ns"],
-                [[text[:90], calls, spent] for text, calls, spent in costliest(run, found, kernels)],
+                [[name_text(text), calls, spent] for text, calls, spent in costliest(run, found, kernels)],
             ),
             Evidence(
                 "The optimizer step", ["launches", "host_ns", "gpu_ns", "share_of_step_frac"],

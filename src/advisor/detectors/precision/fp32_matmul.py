@@ -8,7 +8,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.gpus import gpu_work
 from advisor.derive.kernel_classes import KernelClass, Precision
 from advisor.derive.sequence import Sequence, costliest, on_gpu, sequence, sequences, source_lines
-from advisor.detectors.words import count_text
+from advisor.detectors.words import count_text, name_text
 from advisor.model import Evidence
 from advisor.model.device_table import spec_of, tensor_core_types
 from advisor.model.tables import Array
@@ -57,7 +57,7 @@ def detect(ctx: Context) -> Draft | None:
             Evidence(
                 "Matrix kernels without tensor cores, per step",
                 ["kernel", "calls", "gpu_ns"],
-                [[name[:90], calls, gpu] for name, calls, gpu in costliest(ctx.run, found, slow)],
+                [[name_text(name), calls, gpu] for name, calls, gpu in costliest(ctx.run, found, slow)],
             )
         ],
         locations=source_lines(ctx.run, found, slow),

@@ -8,7 +8,7 @@ from advisor.derive.bounds import two_sided
 from advisor.derive.kernel_classes import KernelClass, Precision
 from advisor.derive.phases import optimizer_calls
 from advisor.derive.sequence import Sequence, costliest, on_gpu, sequence, source_lines
-from advisor.detectors.words import counted
+from advisor.detectors.words import counted, name_text
 from advisor.model import Evidence, Run
 from advisor.model.device_table import DeviceSpec, spec_of
 from advisor.model.tables import Array
@@ -104,5 +104,5 @@ def _optimizer(run: Run, found: Sequence) -> Array:
 
 
 def _evidence(run: Run, found: Sequence, wide: Array) -> Evidence:
-    rows = [[name[:90], calls, gpu] for name, calls, gpu in costliest(run, found, wide)]
+    rows = [[name_text(name), calls, gpu] for name, calls, gpu in costliest(run, found, wide)]
     return Evidence("Matrix kernels in FP32 or TF32, per step", ["kernel", "calls", "gpu_ns"], rows)

@@ -11,7 +11,7 @@ from advisor.report import text as t
 from advisor.report.comparison import words as w
 from advisor.report.html import bars, document
 from advisor.report.html.findings import snippet
-from advisor.report.html.markup import Html, folded, join, section, table, tag
+from advisor.report.html.markup import Html, figures_kept, folded, join, section, table, tag
 from advisor.report.style import Style
 
 _MOST, _CONDITIONS, _NOTICES = 300, 50, 100  # of each that are shown
@@ -74,7 +74,7 @@ def _verdict(comparison: Comparison, style: Style) -> Html:
     voids = [text for spoils, text in w.differences(comparison) if spoils]
     return tag(
         "section",
-        tag("h1", w.headline(comparison), id="verdict-title"),
+        tag("h1", figures_kept(w.headline(comparison)), id="verdict-title"),
         tag("p", f"{t.sentence(comparison.step.reason)}.", class_="cause") if comparison.step.verdict != "cannot-tell" else None,
         tag("p", t.shorten(style.note, _TITLE), class_="note") if style.note else None,
         [tag("p", f"Unfair: {text}", class_="alert", role="note") for text in voids],
@@ -104,7 +104,11 @@ def _promises(comparison: Comparison) -> Html | None:
     if promises is None:
         return None
     rows = [
-        [t.sentence(t.shorten(one.title, _TITLE)), tag("code", one.rule), t.saving_short(one.saving, promises.step_ns)]
+        [
+            t.sentence(t.shorten(one.title, _TITLE)),
+            tag("code", one.rule, class_="rule"),
+            t.saving_short(one.saving, promises.step_ns),
+        ]
         for one in promises.findings[:_MOST]
     ]
     listed = table(["Gone", "Rule", "Promised"], rows, right=[2], caption="Findings that are gone", hidden_caption=True)
@@ -171,7 +175,13 @@ def _findings(comparison: Comparison) -> Html:
     loud = [one for one in shown if one.status in ("new", "worse")]
     rest = [one for one in shown if one.status not in ("new", "worse")]
     rows = [
-        [w.STATUS_WORDS[one.status], _title(one), tag("code", one.finding.rule), w.saving(one), t.shorten(w.why(one), _TITLE)]
+        [
+            w.STATUS_WORDS[one.status],
+            _title(one),
+            tag("code", one.finding.rule, class_="rule"),
+            w.saving(one),
+            t.shorten(w.why(one), _TITLE),
+        ]
         for one in rest
     ]
     columns = ["", "Finding", "Rule", "Saving per step", ""]

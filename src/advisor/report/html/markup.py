@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from advisor.report import text as t
 
 LIMIT = 2000  # characters of one text; a name in a trace may have a million
 VOID = frozenset({"meta", "input", "br"})
+_FIGURE = re.compile(r"(\(?[\d.,]+ (?:%|[mµn]?s|min|h)(?!\w)[),.:]*)")
 
 
 class Html(str):
@@ -115,3 +117,8 @@ def table(
 
 def folded(summary: object, *children: object, open: bool = False, class_: str | None = None) -> Html:
     return tag("details", tag("summary", summary), children, open=open, class_=class_)
+
+
+def figures_kept(words: str) -> list[Html]:
+    """The text, its figures on one line with their units."""
+    return [tag("span", part, class_="keep") if i % 2 else text(part) for i, part in enumerate(_FIGURE.split(words))]

@@ -8,7 +8,7 @@ from advisor.model import Breakdown, Report
 from advisor.report import gates
 from advisor.report import text as t
 from advisor.report.html import bars
-from advisor.report.html.markup import Html, folded, section, table, tag, text
+from advisor.report.html.markup import Html, figures_kept, folded, section, table, tag
 from advisor.report.style import Style
 from advisor.report.summary import LITTLE, alerts, limits, verdict
 
@@ -16,7 +16,6 @@ _BARS = 16  # GPUs drawn one by one; the heat map shows more
 _COLUMNS = 8  # GPUs side by side in the table below the bars
 _ROWS = 256
 _CONDITIONS = 50
-_FIGURE = re.compile(r"(\(?[\d.,]+ (?:%|[mµn]?s|min|h)(?!\w)[),.:]*)")
 _NOTHING = 1e-4  # share of a step below which a part is not listed: roundings
 
 
@@ -28,8 +27,8 @@ def first_screen(report: Report, style: Style) -> Html:
     drawn = bars.now_and_then(report.step_ns, combined) if report.step_ns and combined and combined.high_ns else None
     return tag(
         "section",
-        tag("h1", _together(first), id="verdict-title"),
-        tag("p", _together(rest), class_="cause") if rest else None,
+        tag("h1", figures_kept(first), id="verdict-title"),
+        tag("p", figures_kept(rest), class_="cause") if rest else None,
         tag("p", t.shorten(style.note, 400), class_="note") if style.note else None,
         [tag("p", line, class_="alert", role="note") for line in alerts(report)],
         _conditions(report),
@@ -46,11 +45,6 @@ def _sentences(words: str) -> tuple[str, str]:
     """The first sentence, which is the heading, and what follows it."""
     first, *rest = re.split(r"(?<=[.;]) +(?=[A-Z0-9])", words, maxsplit=1)
     return first, "".join(rest)
-
-
-def _together(words: str) -> list[Html]:
-    """The text, its figures on one line with their units."""
-    return [tag("span", part, class_="keep") if i % 2 else text(part) for i, part in enumerate(_FIGURE.split(words))]
 
 
 def _conditions(report: Report) -> Html | None:
