@@ -58,7 +58,7 @@ class Attachment:
         self._windows: list[dict[str, Any]] = []
         self._notices: list[dict[str, str]] = []
         self._spent_ns = self._most_ns = 0  # the hook's own time in steps outside windows
-        self._ended = False
+        self._ended = self._stopped = False
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._hooks: list[Any] = []
@@ -251,6 +251,9 @@ class Attachment:
     def _stop(self) -> None:
         """Everything that still runs ends; the files stay."""
         self.active = False
+        if self._stopped:
+            return  # turned off before: what the program set up since is its own
+        self._stopped = True
         self._cut("training ended inside a recording window, which is left out")
         for companion in self._companions:
             quietly(companion.end, f"ending {companion.name}")
