@@ -361,3 +361,13 @@ def test_config_shows_values_and_origins(advisor: Run, here: Path) -> None:
 def test_config_prints_the_schema(advisor: Run, here: Path) -> None:
     code, out, _ = advisor("config", "--schema")
     assert code == 0 and json.loads(out)["properties"]["budgets"]["properties"]["step-time"]
+
+
+@pytest.mark.parametrize("slip", ["fail-on = ['hgh']", "fail-on = ['step-time>3']", "fail-on = ['regresion']"])
+def test_config_tells_a_slip_in_a_condition(advisor: Run, here: Path, slip: str) -> None:
+    """A hook that checks the settings at every commit runs nothing else."""
+    (here / "advisor.toml").write_text(slip)
+    code, out, err = advisor("config")
+    assert (code, out) == (2, "") and err.startswith("error: advisor.toml, line 1: fail-on: ")
+    (here / "advisor.toml").write_text("fail-on = ['high', 'regression>3%', 'input', 'new']")
+    assert advisor("config")[0] == 0

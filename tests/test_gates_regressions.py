@@ -56,6 +56,7 @@ def test_the_interval_decides(limit: float, state: str) -> None:
 def test_no_measurable_change_is_no_regression() -> None:
     same = compared(1.01, 0.98, 1.04)
     assert only(same, "regression").state == "passed"
+    assert only(same, "regression").text.endswith(", no measurable increase is allowed")
     assert only(same, "regression>5%").state == "passed"
     assert only(same, "regression>3%").state == "not-judged"  # up to 4 % cannot be excluded
     assert only(compared(0.9, 0.88, 0.92), "regression>0%").state == "passed"

@@ -36,6 +36,7 @@ def command(
         console.write(json.dumps(made(rules), indent=2, ensure_ascii=False))
         return
     own = configured(config, no_config, trust_rule_dirs, rule_dirs)
+    own.asked((), strict=False, selected=own.entries)  # a slip in a condition is told here, too
     console.write(json.dumps(_document(own), indent=2) if form == "json" else _text(own))
 
 

@@ -111,7 +111,7 @@ def _regression(comparison: Comparison, limit: Limit) -> Condition:
 
 
 def _allowed(limit: Limit) -> str:
-    return f"at most {told('share', limit.share)} more is allowed" if limit.share else "no increase is allowed"
+    return f"at most {told('share', limit.share)} more is allowed" if limit.share else "no measurable increase is allowed"
 
 
 def _condition(limit: Limit, state: State, text: str, actual: float | None, source: str | None, reason: str | None) -> Condition:
