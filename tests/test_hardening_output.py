@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from advisor.cli import cli
 from advisor.comparing import Recording, compare
@@ -15,6 +15,8 @@ from advisor.ingest.saved_report import parse
 from advisor.model import Evidence, InputError, Location
 from advisor.report import FORMATS, render
 from advisor.report.text import LONGEST, clean
+from build.comparisons import finding
+from build.comparisons import report as paired
 from build.recordings import write_kineto
 from build.reports import healthy, samples_only, starved_loader, two_ranks
 from test_report_any import hostile_report
@@ -116,3 +118,71 @@ def test_a_folder_of_reports_and_other_files_says_what_is_compared(tmp_path: Pat
     (folder / "report.json").write_text(done.stdout)  # a comparison is nothing that can be compared
     done = CliRunner().invoke(cli, ["compare", str(folder), str(tmp_path / "head.json"), "--format", "json"])
     assert done.exit_code == 0 and json.loads(done.stdout)["base"]["names"] == [str(folder)]
+
+
+def advisor(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(one) for one in arguments])
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("", "names no condition"),
+        (" , ", "names no condition"),
+        ("idle-share>150%", "150 % is more than all"),
+        ("mfu<101 %", "101 % is more than all"),
+    ],
+)
+def test_conditions_that_could_never_speak_are_wrong_usage(tmp_path: Path, condition: str, words: str) -> None:
+    trace = write_kineto(tmp_path / "trace.json")
+    done = advisor("analyze", trace, "--no-config", "--fail-on", condition)
+    assert done.exit_code == 2 and not done.stdout and words in (done.stderr + str(done.exception))
+
+
+def test_a_budget_beyond_all_is_wrong_usage(tmp_path: Path) -> None:
+    trace, settings = write_kineto(tmp_path / "trace.json"), tmp_path / "advisor.toml"
+    settings.write_text('[budgets]\nidle-share = "100 %"\n')
+    assert advisor("analyze", trace, "--config", settings).exit_code == 0
+    settings.write_text('[budgets]\nidle-share = "100.1 %"\n')
+    done = advisor("analyze", trace, "--config", settings)
+    assert "idle-share: 100.1 % is more than all" in str(done.exception)
+    settings.write_text('[regressions]\nstep-time = "150 %"\n')  # a step may well take more than twice the time
+    assert advisor("analyze", trace, "--config", settings).exit_code == 0
+
+
+def test_what_nobody_could_judge_is_told_in_few_words_too(tmp_path: Path) -> None:
+    trace = write_kineto(tmp_path / "trace.json")
+    done = advisor("compare", trace, trace, "--no-config", "-q", "--fail-on", "step-time>1ms")
+    assert done.exit_code == 0 and "the condition could not be judged" in done.stdout and "'step-time>1ms'" in done.stdout
+
+
+def test_settings_baselines_and_records_are_no_place_for_a_report(tmp_path: Path) -> None:
+    trace, settings, accepted = write_kineto(tmp_path / "trace.json"), tmp_path / "advisor.toml", tmp_path / "accepted.json"
+    settings.write_text('fail-on = ["never"]\n')
+    assert advisor("baseline", trace, "--config", settings, "-o", accepted).exit_code == 0
+    record = tmp_path / "promises.jsonl"
+    record.write_text("")
+    kept = {file: file.read_bytes() for file in (settings, accepted, record)}
+    for command in (
+        ["analyze", trace, "--config", settings, "-o", settings],
+        ["analyze", trace, "--config", settings, "--baseline", accepted, "--also", f"json={accepted}"],
+        ["compare", trace, trace, "--config", settings, "--also", f"sarif={settings}"],
+        ["compare", trace, trace, "--no-config", "--history", tmp_path, "-o", record],
+    ):
+        done = advisor(*command)
+        assert done.exit_code == 2 and "is one of the inputs" in done.stderr + str(done.exception), command
+    assert {file: file.read_bytes() for file in kept} == kept
+
+
+def test_a_record_that_cannot_be_kept_costs_no_comparison(tmp_path: Path) -> None:
+    for name, report in (("base", paired(20, [finding("host-sync-in-step", 6)])), ("head", paired(14, seed=2))):
+        (tmp_path / f"{name}.json").write_text(render(report, "json"))
+    (tmp_path / "kept" / ".promises.jsonl.lock").mkdir(parents=True)
+    done = advisor("compare", tmp_path / "base.json", tmp_path / "head.json", "--history", tmp_path / "kept")
+    assert isinstance(done.exception, OSError) and "Promised and obtained" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_an_output_that_is_full_is_named(tmp_path: Path) -> None:
+    done = advisor("analyze", write_kineto(tmp_path / "trace.json"), "-o", "/dev/full")
+    assert isinstance(done.exception, OSError) and done.exception.filename == "/dev/full"

@@ -189,6 +189,7 @@ def command(
     outputs = Outputs.of(
         paths, form, output, also, verbosity=1 if verbose else -1 if quiet else 0, source_root=source_root, note=note
     )
+    outputs.spare(own.files(accepted))
     options = Options(
         gpu=own.take("gpu", gpu),
         torch_version=own.take("torch-version", torch_version),

@@ -165,6 +165,7 @@ def command(
     """
     from dataclasses import replace
 
+    from advisor.comparing.history import FILE
     from advisor.gates.regressions import judge
     from advisor.model import Options
     from advisor.report.comparison import render
@@ -192,15 +193,16 @@ def command(
     check_options(options)
     verbosity = 1 if verbose else -1 if quiet else 0
     outputs = Outputs.of([*bases, *heads], form, output, also, verbosity=verbosity, source_root=source_root, note=note)
+    outputs.spare([*own.files(), *([str(Path(history, FILE))] if history else [])])
     record = _record(history)
     arguments = {"select": kept, "ignore": left_out, "rule_dirs": own.rule_dirs, "thresholds": own.thresholds, "redact": redact}
     reader = Reader(outputs.spare, processes, arguments)
     comparison = reader.compare(bases, heads, options, base_items_per_step)
     comparison = replace(comparison, gates=judge(comparison, wanted, allowed))
-    if record is not None:
-        record(comparison)
     rule_pages = pages(entry.rule for entry in own.entries) if "sarif" in outputs.forms() else {}
     outputs.write(lambda form, **style: render(comparison, form, all_findings=all_findings, rule_pages=rule_pages, **style))
+    if record is not None:  # last: a folder that cannot be written costs no result
+        record(comparison)
     return 1 if comparison.gates and comparison.gates.failed else 0
 
 

@@ -122,14 +122,21 @@ class Configured:
 
         if fail_on:
             try:
-                return [(text, term, OPTION) for text, term in parse_conditions(fail_on, selected, PARTS)]
+                typed = parse_conditions(fail_on, selected, PARTS)
             except ExpressionError as error:
                 raise click.UsageError(f"--fail-on {error}") from error
+            if not typed:  # a variable that is empty by mistake would switch the gate off
+                raise click.UsageError("--fail-on names no condition; where nothing is to fail leave it out, or write never")
+            return [(text, term, OPTION) for text, term in typed]
         setting = self.settings.get("fail-on")
         try:
             return [(text, term, setting.origin) for text, term in parse_conditions(setting.value or (), known, PARTS)]
         except ExpressionError as error:
             raise ConfigError(f"{setting.origin}: fail-on: {error}") from error
+
+    def files(self, *others: Path | None) -> list[str]:
+        """The files that the settings come from, with others that are read: no output may replace them."""
+        return [str(file) for file in (self.settings.path, *others) if file is not None]
 
     def baseline_file(self, option: str | None) -> Path | None:
         """As named, or as it lies from here: reports print it, and folders above tell names of users."""

@@ -39,19 +39,19 @@ def spare_inputs(place: Path | None, files: Iterable[str], option: str = "--outp
 
 def write_whole(place: Path, text: str) -> None:
     """`text` in the file, all of it or nothing: a reader never meets half a report. Raises OSError, naming the target."""
-    if place.exists() and not place.is_file():  # a pipe or /dev/stderr
-        place.write_text(text, encoding="utf-8", errors="replace")
-        return
-    place = Path(os.path.realpath(place))
+    named, place = place, Path(os.path.realpath(place))
     partial = place.with_name(f".advisor-{secrets.token_hex(8)}")
     try:
+        if named.exists() and not named.is_file():  # a pipe or /dev/stderr
+            named.write_text(text, encoding="utf-8", errors="replace")
+            return
         with open(partial, "x", encoding="utf-8", errors="replace") as out:
             out.write(text)
         if place.exists():
             shutil.copymode(place, partial)
         os.replace(partial, place)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(place)) from error
+        raise OSError(error.errno, error.strerror, str(named)) from error
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)

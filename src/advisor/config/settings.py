@@ -12,7 +12,7 @@ from typing import Any
 from advisor.config.files import Document
 from advisor.config.keys import BUDGETS, BY_NAME, LEVELS, REGRESSIONS, Key
 from advisor.gates.amounts import parse
-from advisor.gates.measures import MEASURES
+from advisor.gates.measures import limit
 from advisor.model import InputError
 from advisor.rules.rule import Rule, Threshold, nearest
 
@@ -108,7 +108,7 @@ def settings(document: Document | None) -> Settings:
         if key is None:
             raise place.unknown(BY_NAME)
         if name == "budgets":
-            budgets = _amounts(place, value, BUDGETS, lambda one, found: parse(MEASURES[one].quantity, found))
+            budgets = _amounts(place, value, BUDGETS, limit)
         elif name == "regressions":
             regressions = _amounts(place, value, REGRESSIONS, lambda _, found: parse("share", found))
         elif name == "rules":

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from advisor.gates.amounts import parse
-from advisor.gates.measures import MEASURES
+from advisor.gates.measures import MEASURES, limit
 from advisor.model import InputError
 from advisor.rules.rule import nearest
 
@@ -130,7 +130,7 @@ def _limit(name: str, only: str | None, sign: str, amount: str) -> Limit:
     if measure.least != (sign == "<"):
         better = "more" if measure.least else "less"
         raise ValueError(f"of {name} {better} is better: write {name}{'<' if measure.least else '>'}{amount}")
-    return Limit(name, parse(measure.quantity, amount))
+    return Limit(name, limit(name, amount))
 
 
 def _plain(name: str, only: str | None, findings: Collection[str]) -> Term:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from advisor.gates.amounts import Quantity
+from advisor.gates.amounts import Quantity, parse, told
 from advisor.model import Breakdown, Report
 
 
@@ -37,6 +37,15 @@ class Measure:
     read: Callable[[Report], Figure]
     least: bool = False
     example: str = ""
+
+
+def limit(name: str, value: object) -> float:
+    """A limit of the measure of this name, in its base unit. ValueError, in words, for one that no run can reach."""
+    quantity = MEASURES[name].quantity
+    amount = parse(quantity, value)
+    if quantity == "share" and amount > 1:
+        raise ValueError(f"{told(quantity, amount)} is more than all: {name} is from 0 to 100 %")
+    return amount
 
 
 def figure(measure: Measure, report: Report) -> Figure:

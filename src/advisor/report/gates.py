@@ -44,6 +44,8 @@ def headline(verdict: Verdict) -> str:
         return f"{missed} of {t.count(whole, 'condition')} not met; nothing fails the command (never)"
     if failing:
         return f"{failing} of {t.count(whole, 'condition')} failed"
+    if blind == whole:
+        return f"none of {whole} conditions could be judged" if whole > 1 else "the condition could not be judged"
     if blind:
         return f"{blind} of {t.count(whole, 'condition')} could not be judged, the others hold"
     return f"all {whole} conditions hold" if whole > 1 else "the condition holds"

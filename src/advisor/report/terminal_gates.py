@@ -12,12 +12,12 @@ _ENTRIES = 8  # of the baseline, by default
 
 
 def show_gates(page: Page, verdict: Verdict | None) -> None:
-    """Nothing where nothing was asked; where the page is to be quiet, what fails."""
+    """Nothing where nothing was asked; where the page is to be quiet, what fails or was not judged."""
     if not verdict:
         return
     if not page.style.quiet:
         _baseline(page, verdict)
-    rows = [row for row in gates.rows(verdict) if row.fails or not page.style.quiet]
+    rows = [row for row in gates.rows(verdict) if row.fails or row.state == gates.WORDS["not-judged"] or not page.style.quiet]
     if rows:
         page.heading("Conditions", gates.headline(verdict))
     for row in rows:
