@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +82,11 @@ def edited(name: str, value: object, *place: str | int) -> bytes:
         (edited("fingerprint", "x" * 2000, "findings", 0), "fingerprint"),
         (edited("rule", "x" * 2000, "findings", 0), "rule"),
         (edited("id", "x" * 2000, "rules", 0), "rules"),
+        (edited("gpu_samples", [{"device": 0, "power_w": "much"}]), "gpu_samples"),
+        (edited("cost", {"gpu_hour": 2.0}), "cost"),
+        (edited("limits", [{"text": 5}]), "limits"),
+        (edited("measured", {"kernels_per_step": "many"}, "run"), "measured"),
+        (edited("stalls", {"every": "now and then"}, "run", "steps"), "stalls"),
     ],
 )
 def test_edited_reports_are_refused(data: bytes, words: str) -> None:
@@ -186,3 +194,13 @@ def test_a_record_that_cannot_be_kept_costs_no_comparison(tmp_path: Path) -> Non
 def test_an_output_that_is_full_is_named(tmp_path: Path) -> None:
     done = advisor("analyze", write_kineto(tmp_path / "trace.json"), "-o", "/dev/full")
     assert isinstance(done.exception, OSError) and done.exception.filename == "/dev/full"
+
+
+@pytest.mark.parametrize("form", ["github", "markdown", "html"])
+def test_documents_are_utf_8_wherever_they_go(tmp_path: Path, form: str) -> None:
+    """A page says that it is UTF-8, and the runner that reads annotations takes them as such."""
+    trace = write_kineto(tmp_path / "trace.json")
+    command = [sys.executable, "-m", "advisor", "analyze", str(trace), "--no-config", "--format", form, "--note", "µ → \u5b57"]
+    legacy = {**os.environ, "PYTHONIOENCODING": "cp1252"}
+    done = subprocess.run(command, env=legacy, capture_output=True, timeout=120, check=True)
+    assert "µ → \u5b57" in done.stdout.decode("utf-8")

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from advisor.comparing import Recording, compare
 from advisor.model import Report
 from advisor.report import render
+from advisor.report.comparison import render as compared
 from advisor.report.html import message
+from build import comparisons as pairs
 from build.pages import ATTACKS, full_report, hostile_report
 from build.reports import ALL, healthy
 
@@ -354,3 +357,17 @@ def test_the_policy_stops_what_is_not_ours(opened: Open, browser: Any, tmp_path:
     assert page.evaluate("window.hit") is None
     assert len([text for text in said if "Content Security Policy" in text]) == 2, json.dumps(said)
     page.close()
+
+
+@pytest.mark.parametrize("attack", ["script", "image", "quotes", "end of data", "turned", "nul", "surrogate", "long"])
+def test_hostile_names_are_text_in_a_comparison_too(opened: Open, attack: str) -> None:
+    name = ATTACKS[attack]
+    base, head = (
+        pairs.report(ms, [pairs.finding("launch-bound", saved, title=name)], kernels={name: ms})
+        for ms, saved in ((20, 1), (26, 6))
+    )
+    page = opened(compared(compare([Recording(name, base)], [Recording(name, head)]), "html", note=name))
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.locator("img, iframe, object, embed, base, form").count() == 0
+    assert page.locator("script").count() == 3 and "Slower" in page.locator("h1").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

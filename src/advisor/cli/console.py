@@ -68,13 +68,17 @@ def color() -> bool:
     return sys.stdout.isatty() and not plain and os.environ.get("TERM") != "dumb"
 
 
-def write(text: str) -> None:
+def write(text: str, document: bool = False) -> None:
     """`text` to standard output, ended by exactly one newline.
 
     What the encoding cannot hold (a file name that is no UTF-8, half a surrogate pair in a trace) becomes a question mark.
+    document: what programs read is UTF-8 whatever the terminal's encoding, as in a file.
     """
     encoding = sys.stdout.encoding or "utf-8"
     text = text.rstrip("\n") + "\n"
+    if document and not sys.stdout.isatty():
+        click.echo(text.encode("utf-8", "replace"), nl=False)
+        return
     click.echo(text.encode(encoding, "replace").decode(encoding), nl=False, color=color() or None)
 
 

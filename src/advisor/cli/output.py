@@ -130,7 +130,7 @@ class Outputs:
         unicode = "utf" in (sys.stdout.encoding or "").lower()
         text = rendered(self.form, **self._style(self.form, color=console.color(), width=size, unicode=unicode))
         if text is not None:
-            console.write(text)
+            console.write(text, document=self.form != "text")
 
     def _to_file(self, file: Path, rendered: Callable[..., str | None], form: str) -> None:
         text = rendered(form, **self._style(form, color=False, width=_FILE_COLUMNS))

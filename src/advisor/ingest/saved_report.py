@@ -46,6 +46,12 @@ class _Device(msgspec.Struct):
     memory_bytes: int | None
 
 
+class _Stalls(msgspec.Struct):
+    every: Count
+    long_ns: Ns | None = None
+    short_ns: Ns | None = None
+
+
 class _Steps(msgspec.Struct):
     count: Count
     source: Literal["profiler-step", "nvtx", "user-pattern", "inferred", "none"]
@@ -56,6 +62,7 @@ class _Steps(msgspec.Struct):
     paced_by: Literal["gpu", "host"] | None = None
     samples_ns: list[Ns] = []
     steps_per_sample: Annotated[int, msgspec.Meta(ge=1)] = 1
+    stalls: _Stalls | None = None
 
 
 class _Replay(msgspec.Struct):
@@ -90,6 +97,7 @@ class _Run(msgspec.Struct):
     window_ns: Ns | None
     profiler_overhead: _Overhead | None
     program: _Program | None = None
+    measured: dict[str, Number | None] = {}
 
 
 class _Breakdown(msgspec.Struct):
@@ -194,6 +202,35 @@ class _Kernels(msgspec.Struct):
 
 class _Throughput(msgspec.Struct):
     items_per_step: Number
+    items_per_second: Number | None = None
+
+
+class _Cost(msgspec.Struct):
+    gpu_hour: Number
+    per_day: Number | None
+    gpus: Count | None
+    combined_per_day: Number | None
+
+
+class _Limit(msgspec.Struct):
+    text: str
+    id: str = ""
+    value: float | None = None
+    limit: float | None = None
+
+
+class _Samples(msgspec.Struct):
+    device: int | str | None = None
+    samples: Count = 0
+    busy_samples: Count = 0
+    utilization_percent: float | None = None
+    memory_used_bytes: Count | None = None
+    memory_total_bytes: Count | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_max_c: float | None = None
+    sm_clock_mhz: float | None = None
+    sm_clock_max_mhz: float | None = None
 
 
 class _Document(msgspec.Struct):
@@ -207,6 +244,9 @@ class _Document(msgspec.Struct):
     notices: list[_Notice]
     kernels: _Kernels | None = None
     throughput: _Throughput | None = None
+    cost: _Cost | None = None
+    limits: list[_Limit] = []
+    gpu_samples: list[_Samples] = []
 
 
 def written_by_us(head: bytes) -> str | None:
