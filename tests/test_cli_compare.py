@@ -40,7 +40,7 @@ STARVED, HEALTHY = SAMPLES / "loader-starved.torch.json.gz", SAMPLES / "healthy.
 
 
 def advisor(*arguments: Any, status: int = 0) -> Result:
-    result = CliRunner().invoke(cli, ["compare", *map(str, arguments)], standalone_mode=False)
+    result = CliRunner(env={"COLUMNS": "120"}).invoke(cli, ["compare", *map(str, arguments)], standalone_mode=False)
     assert not result.exception and (result.return_value or 0) == status, result.output + repr(result.exception)
     return result
 
