@@ -118,7 +118,7 @@ def test_the_gpus_of_a_process_and_of_what_it_started(tmp_path: Path) -> None:
         assert its() == [] and not its.found()
     finally:
         child.kill()
-    time.sleep(0.05)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert its() is None  # a zombie that nobody has waited for
     child.wait()
     assert its() is None and not its.alive()
@@ -270,26 +270,36 @@ def test_a_lost_gpu_does_not_end_the_watch() -> None:
     assert done.stdout.splitlines()[0].count("not told") == 6 and "GPU 1  90 %  9.8 of 140.4 GiB  not told" in done.stdout
 
 
+# A process that computes once the monitor has begun to write, as far as asked, and ends when that was seen three times.
+WORK = """
+import json, os, sys, time
+log, pids = sys.argv[1:]
+def wait(lines):
+    end = time.monotonic() + 90
+    while time.monotonic() < end and not (os.path.exists(log) and len(open(log).readlines()) >= lines):
+        time.sleep(0.01)
+wait(1)
+if pids != "never":
+    json.dump([os.getpid()], open(pids, "w"))
+    wait(4)
+"""
+
+
 def test_it_ends_with_the_process(tmp_path: Path) -> None:
-    program = "import json, os, sys, time; time.sleep(0.5); json.dump([os.getpid()], open(sys.argv[1], 'w')); time.sleep(1)"
-    pids = tmp_path / "pids.json"
-    work = subprocess.Popen([sys.executable, "-c", program, str(pids)])
-    gone = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    try:
-        done = monitor(*FAST, "--pid", work.pid, "-o", tmp_path / "smi.csv", gpus=[{}, {"pids": str(pids)}])
-    finally:
-        work.wait()
-        gone.communicate()
-    assert done.returncode == 0, done.stderr
+    log, pids = tmp_path / "smi.csv", tmp_path / "pids.json"
+    work = subprocess.Popen([sys.executable, "-c", WORK, str(log), str(pids)])
+    done = monitor(*FAST, "--pid", work.pid, "-o", log, gpus=[{}, {"pids": str(pids)}])
+    assert work.wait(90) == 0 and done.returncode == 0, done.stderr
     assert f"waiting for process {work.pid}" in done.stderr
-    seen = {line.split("  ")[1] for line in done.stdout.splitlines() if re.match(r"\d\d:", line)}
-    assert seen == {"GPU 1"}
+    seen = [line.split("  ")[1] for line in done.stdout.splitlines() if re.match(r"\d\d:", line)]
+    assert set(seen) == {"GPU 1"} and len(seen) >= 3
 
 
-def test_a_process_that_never_computes() -> None:
-    work = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"])
-    done = monitor(*FAST, "--pid", work.pid, gpus=[{}])
-    work.wait()
+def test_a_process_that_never_computes(tmp_path: Path) -> None:
+    log = tmp_path / "smi.csv"
+    work = subprocess.Popen([sys.executable, "-c", WORK, str(log), "never"])
+    done = monitor(*FAST, "--pid", work.pid, "-o", log, gpus=[{}])
+    work.wait(90)
     assert done.returncode == 2 and done.stderr.endswith(f"process {work.pid} did not compute on a GPU before it ended\n")
 
 
