@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import advisor
 from advisor.ingest.saved_report import LARGEST, is_saved_report, parse, read
 from advisor.ingest.source import Source
-from advisor.model import InputError, Report
+from advisor.model import InputError, Options, Report
 from advisor.report.json_document import render
 from build import reports
 from build.any_report import REPORTS
@@ -157,3 +158,14 @@ def test_files(tmp_path: Path) -> None:
             read(Source(path))
     assert not is_saved_report(SAMPLES / "healthy.torch.json.gz")
     assert not is_saved_report(tmp_path) and not is_saved_report(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "name", ["loader-starved.torch.json.gz", "loader-starved.smi.csv", "varying-lengths.memory-snapshot.pickle.gz"]
+)
+def test_what_recordings_give_is_read_back(name: str) -> None:
+    """With everything that only recordings bring: samples of GPUs, figures for budgets, limits, prices."""
+    run = advisor.load([SAMPLES / name], Options(gpu_hour_cost=2.5, items_per_step=64))
+    text = render(advisor.analyze(run))
+    assert '"cost"' in text and '"measured"' in text
+    assert render(parse(text.encode())) == text

@@ -87,6 +87,13 @@ class _Program(msgspec.Struct):
     matrix_shapes: list[list[Number]] | None = None
 
 
+class _Measured(msgspec.Struct):
+    memory_peak_bytes: Count | None = None
+    memory_peak_source: str | None = None
+    host_syncs_per_step: Number | None = None
+    kernels_per_step: Number | None = None
+
+
 class _Run(msgspec.Struct):
     sources: list[_Source]
     ranks: list[Rank]
@@ -97,7 +104,7 @@ class _Run(msgspec.Struct):
     window_ns: Ns | None
     profiler_overhead: _Overhead | None
     program: _Program | None = None
-    measured: dict[str, Number | None] = {}
+    measured: _Measured | None = None
 
 
 class _Breakdown(msgspec.Struct):
