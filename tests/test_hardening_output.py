@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from advisor.cli import cli
+from advisor.cli import cli, console
 from advisor.comparing import Recording, compare
 from advisor.ingest.saved_report import parse
 from advisor.model import Evidence, InputError, Location
@@ -204,3 +206,9 @@ def test_documents_are_utf_8_wherever_they_go(tmp_path: Path, form: str) -> None
     legacy = {**os.environ, "PYTHONIOENCODING": "cp1252"}
     done = subprocess.run(command, env=legacy, capture_output=True, timeout=120, check=True)
     assert "µ → \u5b57" in done.stdout.decode("utf-8")
+
+
+def test_a_document_goes_into_a_text_in_memory_too() -> None:
+    with contextlib.redirect_stdout(io.StringIO()) as caught:
+        console.write("µ → \u5b57", document=True)
+    assert caught.getvalue() == "µ → \u5b57\n"

@@ -76,7 +76,7 @@ def write(text: str, document: bool = False) -> None:
     """
     encoding = sys.stdout.encoding or "utf-8"
     text = text.rstrip("\n") + "\n"
-    if document and not sys.stdout.isatty():
+    if document and not sys.stdout.isatty() and hasattr(sys.stdout, "buffer"):  # text in memory has no encoding
         click.echo(text.encode("utf-8", "replace"), nl=False)
         return
     click.echo(text.encode(encoding, "replace").decode(encoding), nl=False, color=color() or None)
