@@ -6,43 +6,14 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from advisor.cli import main
-from advisor.cli.analyze import step_range
+from advisor.cli.reading import step_range
 from advisor.cli.target import write_whole
-from build.workload import Workload
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def advisor(capsys: pytest.CaptureFixture[str]) -> Run:
-    """advisor(arguments...) -> (exit status, standard output, standard error)."""
-
-    def run_it(*arguments: str | Path) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return int(left.value.code or 0), out, err
-
-    return run_it
-
-
-@pytest.fixture(scope="module")
-def blocking(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording with launch blocking."""
-    w = Workload()
-    for _ in w.steps(6):
-        for _ in range(40):
-            with w.op("aten::mm", us=60):
-                w.launch("gemm", gpu_us=100, blocking=True)
-    return w.write_kineto(tmp_path_factory.mktemp("blocking"))[0]
+from build.program import Run
 
 
 @pytest.fixture(scope="module")

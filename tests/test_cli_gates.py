@@ -4,43 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from advisor.cli import main
-from build.workload import Workload
+from build.program import Run
 
-Run = Callable[..., tuple[int, str, str]]
 RULE = "launch-blocking"
 EVIL = "from pathlib import Path\nPath({!r}).write_text('ran')\ndef detect(ctx): return None\n"
 
 
 @pytest.fixture
-def advisor(capsys: pytest.CaptureFixture[str]) -> Run:
-    """advisor(arguments...) -> (exit status, standard output, standard error)."""
-
-    def run_it(*arguments: str | Path) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return int(left.value.code or 0), out, err
-
-    return run_it
-
-
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trace(blocking: Path) -> Path:
     """Six steps with launch blocking."""
-    w = Workload()
-    for _ in w.steps(6):
-        for _ in range(40):
-            with w.op("aten::mm", us=60):
-                w.launch("gemm", gpu_us=100, blocking=True)
-    return w.write_kineto(tmp_path_factory.mktemp("blocking"))[0]
+    return blocking
 
 
 @pytest.fixture

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from advisor.cli import main
 from advisor.cli.output import append_summary
-from build.workload import Workload
-
-Run = Callable[..., tuple[int, str, str]]
+from build.program import Run
 
 
 @pytest.fixture
-def advisor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def advisor(advisor: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """In an empty folder, and without a job summary to write to."""
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.chdir(tmp_path)
-
-    def run_it(*arguments: str | Path) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return int(left.value.code or 0), out, err
-
-    return run_it
-
-
-@pytest.fixture(scope="module")
-def blocking(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording with launch blocking."""
-    w = Workload()
-    for _ in w.steps(6):
-        for _ in range(40):
-            with w.op("aten::mm", us=60):
-                w.launch("gemm", gpu_us=100, blocking=True)
-    return w.write_kineto(tmp_path_factory.mktemp("blocking"))[0]
+    return advisor
 
 
 FORMATS = ("text", "json", "markdown", "html", "comment", "github", "sarif", "junit", "gitlab")

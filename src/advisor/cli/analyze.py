@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,42 +10,10 @@ import click
 from advisor.cli import console
 from advisor.cli.missing import absent, tell_missing
 from advisor.cli.output import Outputs, output_options
-from advisor.cli.rules import rules_option
+from advisor.cli.reading import positive, reading_options, rule_options
 from advisor.cli.settings import config_options, configured, gate_options
 
 WHAT_IF_FORMATS = ("text", "json", "markdown")
-
-
-def step_range(text: str) -> tuple[int | None, int | None]:
-    """`A:B`, half open as in Python, either end may be missing. ValueError if it is nothing of the kind."""
-    found = re.fullmatch(r"\s*(-?\d{0,9})\s*:\s*(-?\d{0,9})\s*", text)
-    if not found or "-" in found.groups():
-        raise ValueError("write A:B, for example 2:10, 5: or :-1")
-    low, high = (int(part) if part else None for part in found.groups())
-    if low is not None and high is not None and low >= high >= 0:
-        raise ValueError(f"{text.strip()} selects nothing: A:B are the steps from A on, before B")
-    return low, high
-
-
-def steps_option(ctx: click.Context, option: click.Parameter, value: str | None) -> tuple[int | None, int | None] | None:
-    try:
-        return None if value is None else step_range(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, option) from error
-
-
-def positive(ctx: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not 0 < value < float("inf"):
-        raise click.BadParameter("must be a finite number above 0", ctx, option)
-    return value
-
-
-def regular_expression(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    try:
-        re.compile(value or "")
-    except (re.error, RecursionError, OverflowError) as error:
-        raise click.BadParameter(f"not a regular expression: {error}", ctx, option) from error
-    return value
 
 
 def _options(function: Any) -> Any:
@@ -55,14 +22,8 @@ def _options(function: Any) -> Any:
         (
             click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
             output_options,
-            click.option("--select", metavar="RULE", multiple=True, help="Only these rules or families; comma lists are fine."),
-            click.option("--ignore", metavar="RULE", multiple=True, help="Without these rules or families."),
-            rules_option(),
-            click.option("--rank", type=click.IntRange(0), metavar="N", help="Look at this rank only."),
-            click.option("--steps", metavar="A:B", callback=steps_option, help="Look at these recorded steps, the first is 0."),
-            click.option(
-                "--step-pattern", metavar="REGEX", callback=regular_expression, help="Ranges whose names match are the steps."
-            ),
+            rule_options,
+            reading_options,
             click.option("-v", "--verbose", is_flag=True, help="Print all details."),
             click.option("-q", "--quiet", is_flag=True, help="Print the verdict and one line a finding."),
             click.option(
@@ -84,8 +45,6 @@ def _options(function: Any) -> Any:
             ),
             gate_options,
             config_options,
-            click.option("--gpu", metavar="NAME", help="Model of the GPU, where the recording does not tell."),
-            click.option("--torch-version", metavar="VERSION", help="Version of PyTorch, where the recording does not tell."),
             click.option("--framework", metavar="NAME", help="Show fixes for this framework first (ddp, fsdp2, lightning, ...)."),
             click.option(
                 "--items-per-step",

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from advisor.cli import console
-from advisor.cli.analyze import regular_expression, steps_option
-from advisor.cli.rules import rules_option
+from advisor.cli.reading import reading_options, rule_options
 from advisor.cli.settings import config_options, configured
 from advisor.cli.target import target, write_whole
 
@@ -40,20 +39,9 @@ def _options(function: Any) -> Any:
             click.option("--update", is_flag=True, help="Replace the file by today's findings; what was not judged today stays."),
             click.option("--prune", is_flag=True, help="Only take out what is fixed: nothing new is accepted."),
             click.option("--date", metavar="YYYY-MM-DD", callback=_date, help="Note this date in the file."),
-            click.option("--select", metavar="RULE", multiple=True, help="Only these rules or families; comma lists are fine."),
-            click.option("--ignore", metavar="RULE", multiple=True, help="Without these rules or families."),
-            rules_option(),
+            rule_options,
             config_options,
-            click.option("--rank", type=click.IntRange(0), metavar="N", help="Look at this rank only."),
-            click.option("--steps", metavar="A:B", callback=steps_option, help="Look at these recorded steps, the first is 0."),
-            click.option(
-                "--step-pattern",
-                metavar="REGEX",
-                callback=regular_expression,
-                help="Ranges whose names match are the steps.",
-            ),
-            click.option("--gpu", metavar="NAME", help="Model of the GPU, where the recording does not tell."),
-            click.option("--torch-version", metavar="VERSION", help="Version of PyTorch, where the recording does not tell."),
+            reading_options,
         )
     ):
         function = option(function)

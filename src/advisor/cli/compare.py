@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from advisor.cli import console
-from advisor.cli.analyze import positive, regular_expression, steps_option
 from advisor.cli.output import FormatFile, Outputs
-from advisor.cli.rules import rules_option
+from advisor.cli.reading import positive, reading_options, rule_options
 from advisor.cli.settings import config_options, configured
 from advisor.report.comparison import FORMATS
 
@@ -83,16 +82,8 @@ def _options(function: Any) -> Any:
                 help="A condition that the comparison cannot answer fails too. Default: it is told as not judged.",
             ),
             config_options,
-            click.option("--select", metavar="RULE", multiple=True, help="Only these rules or families; comma lists are fine."),
-            click.option("--ignore", metavar="RULE", multiple=True, help="Without these rules or families."),
-            rules_option(),
-            click.option("--rank", type=click.IntRange(0), metavar="N", help="Look at this rank only."),
-            click.option("--steps", metavar="A:B", callback=steps_option, help="Look at these recorded steps, the first is 0."),
-            click.option(
-                "--step-pattern", metavar="REGEX", callback=regular_expression, help="Ranges whose names match are the steps."
-            ),
-            click.option("--gpu", metavar="NAME", help="Model of the GPU, where the recordings do not tell."),
-            click.option("--torch-version", metavar="VERSION", help="Version of PyTorch, where the recordings do not tell."),
+            rule_options,
+            reading_options,
             click.option(
                 "--items-per-step",
                 type=float,

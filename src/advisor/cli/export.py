@@ -14,7 +14,7 @@ from typing import IO, Any
 import click
 
 from advisor.cli import console
-from advisor.cli.analyze import regular_expression, steps_option
+from advisor.cli.reading import regular_expression, steps_option
 from advisor.cli.target import spare_inputs, target
 
 

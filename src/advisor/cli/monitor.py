@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from advisor.cli import console
-from advisor.cli.analyze import positive
+from advisor.cli.reading import positive
 from advisor.cli.target import target
 
 if TYPE_CHECKING:
